@@ -1,0 +1,57 @@
+"""Extends the frozen presets from the plans beside this file: `python cases/plans/extend.py`.
+
+A preset is a list of case ids a op, in cases/presets/<preset>/<op>.txt. Ids already there keep their place for ever; what
+a plan adds is appended. Each plan module has functions named after the presets that yield (op, case id).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+HERE = Path(__file__).resolve().parent
+PRESETS = ("smoke", "pr", "nightly")
+
+
+def plans() -> Iterator[ModuleType]:
+    """The plan modules, loaded by path."""
+    sys.path.insert(0, str(HERE))
+    for path in sorted(HERE.glob("*.py")):
+        if path.stem in ("tools", "extend"):
+            continue
+        spec = importlib.util.spec_from_file_location(f"plan_{path.stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield module
+
+
+def planned() -> dict[tuple[str, str], list[str]]:
+    """(preset, op) -> case ids in the plan's order, without repeats."""
+    lists: dict[tuple[str, str], dict[str, None]] = {}
+    for module in plans():
+        for preset in PRESETS:
+            for op_name, case_id in getattr(module, preset)():
+                lists.setdefault((preset, op_name), {})[case_id] = None
+    return {key: list(ids) for key, ids in lists.items()}
+
+
+def main() -> int:
+    """Appends what is new; prints a count a file."""
+    for (preset, op_name), ids in planned().items():
+        path = HERE.parent / "presets" / preset / f"{op_name}.txt"
+        old = path.read_text().split() if path.exists() else []
+        new = [case_id for case_id in ids if case_id not in set(old)]
+        if new:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join([*old, *new]) + "\n")
+        print(f"{preset}/{op_name}: {len(old)} kept, {len(new)} added")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

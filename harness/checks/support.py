@@ -1,0 +1,72 @@
+"""Which tokens were kept, which were drawn: exact support first, values after."""
+
+from __future__ import annotations
+
+import torch
+
+from harness.checks.outcome import Outcome
+from harness.contracts.expected import Filtered, OneOf
+
+_FP32 = 2.0**-24
+
+
+def _first(mask: torch.Tensor) -> tuple[int, ...]:
+    return tuple(torch.nonzero(mask)[0].tolist())
+
+
+def filtered(actual: torch.Tensor, expected: Filtered) -> Outcome:
+    """Support within [required, allowed] and exactly `kept` where declared; then each kept value against its renormalised weight."""
+    value = actual.double()
+    kept = value != 0
+    lost, extra = expected.required & ~kept, kept & ~expected.allowed
+    counts = kept.sum(-1)
+    wrong_count = counts != expected.kept if expected.kept is not None else torch.zeros_like(counts, dtype=torch.bool)
+    if bool(value.isnan().any()) or bool(lost.any()) or bool(extra.any()) or bool(wrong_count.any()):
+        return _wrong_support(value, counts, lost, extra, wrong_count, expected)
+    golden = torch.where(kept, expected.weights, torch.zeros_like(expected.weights))
+    if expected.renormalise:
+        golden = golden / golden.sum(-1, keepdim=True)
+    info = torch.finfo(actual.dtype)
+    budget = golden * (info.eps + _FP32 * (8 + 4 * counts.double().sqrt()[:, None])) + max(info.smallest_normal, 2.0**-126)
+    ratio = (value - golden).abs() / budget
+    worst = float(ratio.amax()) if ratio.numel() else 0.0
+    if worst <= 1:
+        return Outcome(error=worst)
+    from harness.checks.tolerance import explain
+
+    return Outcome("numerics", *explain(value, golden, ratio > 1, budget, worst))
+
+
+def _wrong_support(
+    value: torch.Tensor, counts: torch.Tensor, lost: torch.Tensor, extra: torch.Tensor, wrong_count: torch.Tensor, expected: Filtered
+) -> Outcome:
+    bad = value.isnan().any(-1) | lost.any(-1) | extra.any(-1) | wrong_count
+    row = _first(bad)[0]
+    low, high = int(expected.required[row].sum()), int(expected.allowed[row].sum())
+    wanted = f"{int(expected.kept[row])}" if expected.kept is not None else (f"{low}" if low == high else f"{low} to {high}")
+    lines = [f"Rows with a wrong set of tokens: {int(bad.sum())} / {bad.numel()}"]
+    lines.append(f"Row {row}: kept {int(counts[row])} of {value.shape[1]} tokens, expected {wanted}")
+    figures: dict[str, float | int | str] = {"rows": int(bad.sum()), "row": row, "kept": int(counts[row]), "expected": wanted}
+    for name, mask in (("NaN", value.isnan()), ("dropped a token that every rule keeps", lost), ("kept a token that no rule keeps", extra)):
+        if bool(mask.any()):
+            at = _first(mask)
+            lines.append(f"{name}: {int(mask.sum())} in all, first at index {at} (weight {float(expected.weights[at]):.6g}, actual {float(value[at]):.6g})")
+    return Outcome("support", "\n".join(lines), figures=figures)
+
+
+def one_of(actual: torch.Tensor, expected: OneOf) -> Outcome:
+    """Every drawn id in [0, vocab) and, in rows with a defined answer, in the allowed set."""
+    vocab = expected.allowed.shape[-1]
+    ids = actual.long().view(expected.allowed.shape[0], -1)
+    outside = (ids < 0) | (ids >= vocab)
+    valid = torch.ones(ids.shape[0], dtype=torch.bool, device=ids.device) if expected.valid is None else expected.valid
+    member = expected.allowed.gather(1, ids.clamp(0, vocab - 1))
+    wrong = outside | (~member & valid[:, None])
+    if not bool(wrong.any()):
+        return Outcome(error=0.0)
+    at = _first(outside if bool(outside.any()) else wrong)
+    said = f"id {int(ids[at])} outside [0, {vocab})"
+    if not bool(outside.any()):
+        said = f"id {int(ids[at])}, which the filters remove ({int(expected.allowed[at[0]].sum())} tokens are left)"
+    text = f"Wrong draws: {int(wrong.sum())} / {wrong.numel()}\nRow {at[0]}: drew {said}"
+    return Outcome("support", text, figures={"count": int(wrong.sum()), "row": at[0], "id": int(ids[at])})

@@ -1,0 +1,80 @@
+"""Closeness by a rounding budget, element by element, so that no wrong row or head hides behind a large neighbour.
+
+    tolerance = u_out |golden| + 2 operand magnitude + 2 u_32 sqrt(terms) magnitude + inner + smallest
+
+u_out is one ulp of the output dtype; the other symbols are those of `Close`. Nothing here comes from the kernel under test.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from harness.checks.outcome import Outcome
+from harness.contracts.expected import Close
+
+_FP32 = 2.0**-24
+
+
+def tolerance(expected: Close, dtype: torch.dtype) -> torch.Tensor:
+    """The absolute budget for each element, fp64, of an output in `dtype`."""
+    info = torch.finfo(dtype)
+    own = info.eps * expected.value.abs().masked_fill(expected.value.isinf(), 0.0)
+    spread = (2 * expected.operand + 2 * _FP32 * math.sqrt(expected.terms)) * expected.magnitude
+    return own + spread + expected.inner + max(info.smallest_normal, 2.0**-126)
+
+
+def close(actual: torch.Tensor, expected: Close) -> Outcome:
+    """Judges `actual` against the golden value; infinities must match in place and sign, NaN is never right."""
+    golden = expected.value
+    budget = tolerance(expected, actual.dtype)
+    value = actual.double()
+    difference = (value - golden).abs()
+    difference = torch.where(golden.isinf() & (value == golden), torch.zeros_like(difference), difference)
+    ratio = torch.nan_to_num(difference / budget, nan=math.inf, posinf=math.inf)
+    if expected.undefined is not None:
+        ratio = ratio.masked_fill(expected.undefined, 0.0)
+    worst = float(ratio.amax()) if ratio.numel() else 0.0
+    if worst <= 1:
+        return Outcome(error=worst)
+    return Outcome("numerics", *explain(value, golden, ratio > 1, budget, worst))
+
+
+Explained = tuple[str, float, dict[str, float | int | str]]
+
+
+def explain(value: torch.Tensor, golden: torch.Tensor, wrong: torch.Tensor, budget: torch.Tensor, worst: float) -> Explained:
+    """The words people know from torch.testing: count, percentage, greatest absolute and relative difference with their index."""
+    count, total = int(wrong.sum()), wrong.numel()
+    difference = torch.where(wrong, (value - golden).abs(), torch.zeros_like(value))
+    lines = [f"Mismatched elements: {count} / {total} ({100 * count / total:.1f}%)"]
+    figures: dict[str, float | int | str] = {"count": count, "total": total}
+    nans = int((value.isnan() & wrong).sum())
+    if nans:
+        where = torch.nonzero(value.isnan() & wrong)[0].tolist()
+        lines.append(f"NaN where a number belongs: {nans} elements, first at index {tuple(where)}, expected {golden[tuple(where)]:.6g}")
+        figures["nan"] = nans
+    if nans == count:
+        return "\n".join(lines), worst, figures
+    difference = torch.nan_to_num(difference, nan=0.0, posinf=math.inf)
+    relative = torch.nan_to_num(difference / golden.abs(), nan=0.0, posinf=math.inf)
+    for name, size in (("absolute", difference), ("relative", relative)):
+        at = _index(size)
+        pair = f"expected {golden[at]:.6g}, actual {value[at]:.6g}, allowed {budget.expand_as(golden)[at]:.3g}"
+        lines.append(f"Greatest {name} difference: {size[at]:.6g} at index {at} ({pair})")
+        figures[f"max_{name}"] = float(size[at])
+        figures[f"max_{name}_index"] = str(at)
+    if wrong.dim() > 1:
+        rows = wrong.flatten(1).any(1)
+        lines.append(f"Rows with a wrong element: {int(rows.sum())} / {rows.numel()}, first {torch.nonzero(rows)[:8].flatten().tolist()}")
+    return "\n".join(lines), worst, figures
+
+
+def _index(size: torch.Tensor) -> tuple[int, ...]:
+    flat = int(size.argmax())
+    place = []
+    for length in reversed(size.shape):
+        flat, at = divmod(flat, length)
+        place.append(at)
+    return tuple(reversed(place))

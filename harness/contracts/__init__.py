@@ -1,0 +1,37 @@
+"""What an op means: declared axes, semantics, fp64 references, input families. Knows torch alone.
+
+Import from here; the modules beside it are one op family each (sampling, speculative, attention, mla, sparse, merging).
+"""
+
+from harness.contracts.axes import Axes, Axis, Case, number, real, words
+from harness.contracts.expected import Close, Exact, Expected, Filtered, Judged, OneOf
+from harness.contracts.inputs import DTYPES, Draw, Inputs, dtype_of, fingerprint
+from harness.contracts.registry import FAMILIES, Op, Semantics, Work, contract, make_inputs, op, ops
+
+__all__ = [
+    "DTYPES",
+    "FAMILIES",
+    "Axes",
+    "Axis",
+    "Case",
+    "Close",
+    "Draw",
+    "Exact",
+    "Expected",
+    "Filtered",
+    "Inputs",
+    "Judged",
+    "OneOf",
+    "Op",
+    "Semantics",
+    "Work",
+    "contract",
+    "dtype_of",
+    "fingerprint",
+    "make_inputs",
+    "number",
+    "op",
+    "ops",
+    "real",
+    "words",
+]

@@ -1,0 +1,149 @@
+"""Axes of an op and the cases they span. A case has a short, stable, parseable id such as `b32-h12-s4096-bf16`.
+
+An axis is either numeric, written as its key and the number (`h12`, `p0.95`, `km1` for -1), or a word that stands for
+itself (`bf16`, `ties`). An axis at its default is left out of the id, so a new axis with a default changes no id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.errors import UsageError
+
+_NUMBER = re.compile(r"([a-z]+?)(m?\d+(?:\.\d+)?)")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One declared axis. `key` is the id prefix of a number; a word axis has no key and lists every word."""
+
+    name: str
+    doc: str
+    key: str = ""
+    words: tuple[str, ...] = ()
+    default: int | float | str | None = None
+    real: bool = False
+
+    def token(self, value: Any) -> str:
+        """The axis' part of the id, for example `h12`."""
+        if self.words:
+            return str(value)
+        text = f"{value:.10f}".rstrip("0").rstrip(".") if self.real else str(value)
+        return self.key + text.replace("-", "m")
+
+
+def number(name: str, key: str, doc: str, default: int | None = None) -> Axis:
+    """An axis of integers; a default makes it optional. `key` is letters, not ending in m (m marks a negative number)."""
+    return _numeric(name, key, doc, default, real=False)
+
+
+def real(name: str, key: str, doc: str, default: float | None = None) -> Axis:
+    """An axis of real numbers, kept to ten decimals in ids; else as `number`."""
+    return _numeric(name, key, doc, default, real=True)
+
+
+def _numeric(name: str, key: str, doc: str, default: int | float | None, *, real: bool) -> Axis:
+    if not re.fullmatch(r"[a-z]*[a-ln-z]", key):
+        raise UsageError(f"axis {name!r}: key {key!r} must be lower-case letters and not end in 'm'")
+    return Axis(name, doc, key=key, default=default, real=real)
+
+
+def words(name: str, values: tuple[str, ...], doc: str, default: str | None = None) -> Axis:
+    """An axis of words, for example dtypes or input families."""
+    return Axis(name, doc, words=values, default=default)
+
+
+class Case:
+    """One point of an op's axes: `case.heads`, `case.dtype`; immutable, hashable by its op and id."""
+
+    __slots__ = ("id", "op", "point")
+    op: str
+    id: str
+    point: Mapping[str, Any]
+
+    def __init__(self, op: str, case_id: str, point: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "op", op)
+        object.__setattr__(self, "id", case_id)
+        object.__setattr__(self, "point", dict(point))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.point[name]
+        except KeyError:
+            raise AttributeError(f"op {self.op!r} has no axis {name!r}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("a case is immutable; make another with Axes.case")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Case) and (self.op, self.id) == (other.op, other.id)
+
+    def __hash__(self) -> int:
+        return hash((self.op, self.id))
+
+    def __repr__(self) -> str:
+        return f"{self.op}[{self.id}]"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Case, (self.op, self.id, self.point))
+
+
+class Axes:
+    """The axes of one op: builds a case from values and parses one from its id."""
+
+    def __init__(self, op: str, axes: Iterable[Axis]) -> None:
+        self.op = op
+        self.axes = tuple(axes)
+        self.by_name = {axis.name: axis for axis in self.axes}
+        self._by_key = {axis.key: axis for axis in self.axes if axis.key}
+        self._by_word = {word: axis for axis in self.axes for word in axis.words}
+        total = sum(len(axis.words) for axis in self.axes)
+        keyed = [axis for axis in self.axes if axis.key]
+        if len(self._by_word) != total or len(self._by_key) != len(keyed) or len(self.by_name) != len(self.axes):
+            raise UsageError(f"op {op!r}: two axes share a name, a key or a word")
+        self._defaults = {axis.name: axis.default for axis in self.axes if axis.default is not None}
+
+    def case(self, **values: Any) -> Case:
+        """The case with these axis values; axes with a default may be left out.
+
+        Raises UsageError for an unknown axis, a word not declared or an axis without a value.
+        """
+        unknown_axes = values.keys() - self.by_name.keys()
+        if unknown_axes:
+            raise UsageError(f"op {self.op!r} has no axis {sorted(unknown_axes)[0]!r}; it has {', '.join(self.by_name)}")
+        full: dict[str, Any] = {}
+        tokens = []
+        for axis in self.axes:
+            value = values.get(axis.name, axis.default)
+            if value is None:
+                raise UsageError(f"op {self.op!r}: axis {axis.name!r} needs a value ({axis.doc})")
+            if axis.words and value not in axis.words:
+                raise UsageError(f"op {self.op!r}: axis {axis.name!r} is one of {', '.join(axis.words)}, not {value!r}")
+            full[axis.name] = float(value) if axis.real else value
+            if value != axis.default:
+                tokens.append(axis.token(value))
+        return Case(self.op, "-".join(tokens), full)
+
+    def parse(self, case_id: str) -> Case:
+        """The case with this id. Raises UsageError naming the token that no axis knows."""
+        values = dict(self._defaults)
+        for token in filter(None, case_id.split("-")):
+            word_axis = self._by_word.get(token)
+            if word_axis is not None:
+                values[word_axis.name] = token
+                continue
+            match = _NUMBER.fullmatch(token)
+            axis = self._by_key.get(match[1]) if match else None
+            if match is None or axis is None:
+                raise UsageError(f"op {self.op!r}: no axis for {token!r} in case {case_id!r} (kernel-parity list ops shows the axes)")
+            text = match[2].replace("m", "-")
+            if "." in text and not axis.real:
+                raise UsageError(f"op {self.op!r}: axis {axis.name!r} takes whole numbers, not {text!r} in case {case_id!r}")
+            values[axis.name] = float(text) if axis.real else int(text)
+        missing = [axis.name for axis in self.axes if axis.name not in values]
+        if missing:
+            raise UsageError(f"op {self.op!r}: case {case_id!r} gives no {', '.join(missing)}")
+        return Case(self.op, case_id, {axis.name: values[axis.name] for axis in self.axes})

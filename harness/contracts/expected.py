@@ -1,0 +1,83 @@
+"""What a contract expects of one output. The rooms that judge (`harness.checks`) read these; contracts build them in fp64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from harness.contracts._torch import torch
+
+
+@dataclass(frozen=True)
+class Close:
+    """Values that must agree within a rounding budget, element by element.
+
+    value      fp64 golden values, any shape; may hold inf (must then be matched exactly)
+    magnitude  fp64, broadcastable to value: the sum of |terms| of the last reduction (for O = P V: P |V|)
+    operand    relative rounding of an operand before that reduction (unit roundoff of bf16 where P is rounded to bf16); 0 for none
+    inner      fp64, broadcastable: absolute error allowed from inner stages (scores, exponentials)
+    terms      length of the reduction, for the accumulation error in fp32
+    dtype      what the output must be; None: any float
+    undefined  bool, broadcastable, or None: elements whose value the contract leaves open
+    """
+
+    value: torch.Tensor
+    magnitude: torch.Tensor
+    operand: float = 0.0
+    inner: torch.Tensor | float = 0.0
+    terms: int = 1
+    dtype: torch.dtype | None = None
+    undefined: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Values that must be equal (integers, copies, masks): `value` any dtype; `where` bool marks what is defined (None: all).
+
+    `dtype` None accepts any integer width for integers; NaN equals NaN.
+    """
+
+    value: torch.Tensor
+    where: torch.Tensor | None = None
+    dtype: torch.dtype | None = None
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """A filtered and renormalised distribution per row, [rows, vocab].
+
+    weights    fp64 >= 0: mass before renormalisation
+    required   bool: tokens every correct rule keeps
+    allowed    bool: tokens a correct rule may keep; between the two lies the band that ties and summation order decide
+    kept       int64 [rows] or None: exactly how many tokens are kept (declared tie policy `exactly-k`)
+    renormalise False where the kept weights must stay as they are
+    """
+
+    weights: torch.Tensor
+    required: torch.Tensor
+    allowed: torch.Tensor
+    kept: torch.Tensor | None = None
+    renormalise: bool = True
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Token ids [rows] or [rows, draws], each in the row's allowed set: `allowed` bool [rows, vocab]; `valid` bool [rows] or None
+    marks rows with a defined answer (in the others any id in [0, vocab) is right)."""
+
+    allowed: torch.Tensor
+    valid: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An output that only the contract can judge: `judge(actual)` returns None or (reason, one or more lines of explanation).
+
+    `reason` is one of the mismatch reasons, for example `invariant`, `support`. Use it where outputs depend on each other.
+    """
+
+    judge: Callable[[Any], tuple[str, str] | None]
+
+
+Expected = Close | Exact | Filtered | OneOf | Judged

@@ -1,0 +1,1 @@
+"""Merging partial attention states (chunked prefill, split KV, decode context parallelism)."""

@@ -1,0 +1,1 @@
+"""Multi-head latent attention (DeepSeek, Kimi): absorbed decode, prefill, and the K assembly before prefill."""

@@ -1,0 +1,86 @@
+"""Model geometries: what one rank of a served model asks of each op. Read from cases/models.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UsageError, unknown
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as its configuration describes it; `kind` is `gqa` or `mla`; the mla fields are 0 for gqa.
+
+    index_topk: tokens the sparse indexer picks (0: dense); layers / covered: attention layers in all, and those this project's ops cover.
+    """
+
+    name: str
+    kind: str
+    heads: int
+    kv_heads: int
+    vocab: int
+    source: str
+    head_dim: int = 128
+    v_dim: int = 128
+    latent: int = 0
+    rope: int = 0
+    nope: int = 0
+    index_topk: int = 0
+    sinks: bool = False
+    window: int = 0
+    layers: int = 0
+    covered: int = 0
+    note: str = ""
+
+    def rank(self, tp: int) -> Geometry:
+        """One rank's shapes. Raises UsageError when tp does not divide the heads."""
+        if tp < 1 or self.heads % tp:
+            good = [n for n in (1, 2, 4, 8, 16, 32) if self.heads % n == 0]
+            raise UsageError(f"{self.name} has {self.heads} query heads, which tp {tp} does not divide; try --tp {', '.join(map(str, good))}")
+        return Geometry(self, tp, self.heads // tp, max(1, self.kv_heads // tp))
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """One rank of a model: `heads` query heads and `kv_heads` on this rank (kv heads are replicated when tp exceeds them)."""
+
+    model: Model
+    tp: int
+    heads: int
+    kv_heads: int
+
+    @property
+    def uncovered(self) -> str:
+        """What of the model is out of this project's scope, in words, or an empty string."""
+        missing = self.model.layers - self.model.covered
+        return f"not covered: {missing} of {self.model.layers} layers ({self.model.note})" if missing else ""
+
+
+def load_models(path: Path) -> Mapping[str, Model]:
+    """The models of a models.toml by name. Raises UsageError for an unreadable file or an unknown field."""
+    try:
+        data: dict[str, Any] = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+    known = {field.name for field in fields(Model)}
+    models = {}
+    for name, entry in data.items():
+        extra = sorted(entry.keys() - known)
+        if extra:
+            raise UsageError(f"{path}: model {name!r} has an unknown field {extra[0]!r}; known: {', '.join(sorted(known))}")
+        try:
+            models[name] = Model(name=name, **entry)
+        except TypeError as error:
+            raise UsageError(f"{path}: model {name!r}: {str(error).replace('Model.__init__() ', '')}") from error
+    return models
+
+
+def find_model(models: Mapping[str, Model], name: str) -> Model:
+    """The model of that name. Raises UsageError with the nearest names."""
+    if name not in models:
+        raise unknown("model", name, models)
+    return models[name]

@@ -1,0 +1,53 @@
+"""A paged KV pool with scattered pages and ragged lengths, as every attention family uses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.contracts._torch import torch
+from harness.contracts.inputs import Draw
+
+LENGTHS = ("uniform", "ragged", "empty")
+
+
+@dataclass(frozen=True)
+class Pages:
+    """`indptr` int32 [batch + 1] over pages, `indices` int32 [pages used] (scattered page ids), `lengths` int32 [batch] in
+    tokens, `slots` one int64 tensor a request: where each token lies in the pool flattened to tokens; `count` pages in the pool."""
+
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    lengths: torch.Tensor
+    slots: list[torch.Tensor]
+    count: int
+
+
+def ragged(draw: Draw, batch: int, length: int, kind: str, low: int = 1) -> list[int]:
+    """Sequence lengths: all `length` (uniform), hashed in [low, length] with one at `length` (ragged), or the same with every third 0 (empty)."""
+    if kind == "uniform":
+        return [length] * batch
+    lengths = draw.integers(batch, low=min(low, length), high=length + 1).tolist()
+    lengths[0] = length
+    if kind == "empty":
+        lengths = [0 if i % 3 == 1 or batch == 1 else n for i, n in enumerate(lengths)]
+    return lengths
+
+
+def page_table(draw: Draw, lengths: list[int], page_size: int) -> Pages:
+    """Scattered pages for these lengths in a pool with one spare page in four, none of them in order."""
+    needed = [-(-n // page_size) for n in lengths]
+    total = sum(needed)
+    count = total + max(2, total // 4)
+    order = draw.permutation(count)[:total].to(torch.int64)
+    bounds = [0]
+    slots = []
+    for n, pages in zip(lengths, needed, strict=True):
+        ids = order[bounds[-1] : bounds[-1] + pages]
+        bounds.append(bounds[-1] + pages)
+        token = torch.arange(n, device=draw.device)
+        slots.append(ids[token // page_size] * page_size + token % page_size)
+
+    def as_int(values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int32, device=draw.device)
+
+    return Pages(as_int(bounds), order.to(torch.int32), as_int(lengths), slots, count)

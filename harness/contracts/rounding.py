@@ -1,0 +1,26 @@
+"""Unit roundoffs: what one rounding to a format may change, relative to the value."""
+
+from __future__ import annotations
+
+from harness.contracts._torch import torch
+
+FP32 = 2.0**-24
+TF32 = 2.0**-11
+
+
+def roundoff(dtype: torch.dtype) -> float:
+    """The unit roundoff of a floating dtype: half an ulp at 1."""
+    return torch.finfo(dtype).eps / 2
+
+
+def dot_roundoff(dtype: torch.dtype, fp32_dot: str) -> float:
+    """The rounding of one product in a matrix product of `dtype` operands accumulated in fp32.
+
+    Products of fp16 and bf16 are exact in fp32; fp32 operands are rounded to tf32 where the provider says so.
+    """
+    return TF32 if dtype == torch.float32 and fp32_dot == "tf32" else FP32
+
+
+def operand_roundoff(dtype: torch.dtype, fp32_dot: str) -> float:
+    """The rounding of the softmax weights before P V: to the operand dtype, or to tf32."""
+    return dot_roundoff(dtype, fp32_dot) if dtype == torch.float32 else roundoff(dtype)

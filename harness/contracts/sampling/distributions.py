@@ -1,0 +1,87 @@
+"""Input families of the sampling ops: probability rows and logits, built from integers so that every device has the same bits."""
+
+from __future__ import annotations
+
+import math
+
+from harness.contracts._torch import torch
+from harness.contracts.axes import number, words
+from harness.contracts.inputs import DTYPES, Draw
+
+PROBS = ("random", "peaked", "flat", "ties", "onehot", "tail")
+LOGITS = ("random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "extreme")
+
+BATCH = number("batch", "b", "rows")
+VOCAB = number("vocab", "v", "vocabulary size")
+VALUES = words("values", PROBS, "input family", default="random")
+LOGIT_VALUES = words("values", LOGITS, "input family", default="random")
+DTYPE = words("dtype", DTYPES, "dtype of the input", default="fp32")
+FORM = words("form", ("scalar", "rows", "mixed"), "the parameter as a scalar, a tensor of equal rows, or rows that differ", default="scalar")
+
+
+def probs(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """[batch, vocab] rows that sum to 1 up to rounding.
+
+    random: over 20 octaves; peaked: one token holds about 0.97; flat: all equal; ties: four distinct weights; onehot: one
+    token, the rest 0; tail: as random, with every second token a denormal.
+    """
+    mantissa = draw.integers(batch, vocab, low=256, high=512)
+    if values in ("random", "peaked", "tail"):
+        weights = mantissa << draw.integers(batch, vocab, low=0, high=20)
+    elif values == "flat":
+        weights = torch.ones_like(mantissa)
+    elif values == "ties":
+        weights = torch.ones_like(mantissa) << draw.integers(batch, vocab, low=0, high=4)
+    else:
+        weights = torch.zeros_like(mantissa)
+    spot = draw.integers(batch, 1, low=0, high=vocab)
+    if values == "peaked":
+        weights.scatter_(1, spot, 32 * weights.sum(-1, keepdim=True))
+    if values == "onehot":
+        weights.scatter_(1, spot, 1)
+    if values == "tail" and vocab > 1:
+        weights[:, 1::2] = 0
+    p = (weights.double() / weights.sum(-1, keepdim=True).double()).to(torch.float32)
+    if values == "tail":
+        p[:, 1::2] = (mantissa[:, 1::2].double() * 2.0**-140).to(torch.float32)
+    return p.to(dtype)
+
+
+def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """[batch, vocab] logits.
+
+    random: standard deviation 2.3; peaked: one token 20 above; flat: all 0.5; ties: multiples of 1; masked: two tokens in
+    three at -inf; allmasked: every second row all -inf; nan: every second row all NaN; extreme: up to 1e4 in size.
+    """
+    x = draw.normal(batch, vocab, scale=2.0)
+    if values == "peaked":
+        x.scatter_(1, draw.integers(batch, 1, low=0, high=vocab), 24.0)
+    elif values == "flat":
+        x.fill_(0.5)
+    elif values == "ties":
+        x = torch.round(x)
+    elif values == "masked":
+        x.masked_fill_(draw.integers(batch, vocab, low=0, high=3) != 0, -math.inf)
+        x.scatter_(1, draw.integers(batch, 1, low=0, high=vocab), 1.0)
+    elif values == "allmasked":
+        x[::2] = -math.inf
+    elif values == "nan":
+        x[::2] = math.nan
+    elif values == "extreme":
+        x = x * 1024.0
+    return x.to(dtype)
+
+
+def per_row(form: str, value: float, batch: int, others: tuple[float, ...], dtype: torch.dtype, device: str) -> torch.Tensor | int | float:
+    """A sampling parameter in the form of the case: a scalar, [batch] equal, or [batch] cycling through value and others."""
+    if form == "scalar":
+        return value
+    cycle = (value, *others) if form == "mixed" else (value,)
+    return torch.tensor([cycle[i % len(cycle)] for i in range(batch)], dtype=dtype, device=device)
+
+
+def column(value: torch.Tensor | int | float, batch: int, dtype: torch.dtype, device: str) -> torch.Tensor:
+    """A parameter of any form as [batch, 1]."""
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype).view(-1, 1)
+    return torch.full((batch, 1), value, dtype=dtype, device=device)

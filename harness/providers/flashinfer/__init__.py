@@ -1,0 +1,1 @@
+"""FlashInfer: CUDA only; kernels are built by its own JIT at first call unless shipped."""

@@ -1,0 +1,128 @@
+"""Providers: which library implements which op, where, and with which semantics. `@implements` declares one."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.contracts import Case, op
+from harness.errors import UsageError
+from harness.providers.libraries import LIBRARIES, Library
+
+PLATFORMS = ("cuda", "rocm", "interpret", "cpu")
+PACKAGES = ("torch_eager", "torch_sdpa", "sglang_triton", "sglang_torch", "flashinfer", "sgl_kernel")
+
+
+@dataclass(frozen=True)
+class Provider:
+    """One library's implementation of one op.
+
+    make       returns, for a case, an object with `prepare(x, scratch)` and `run()`
+    platforms  where it runs; `interpret` is Triton's interpreter, `cpu` plain PyTorch
+    semantics  the op's choices this implementation makes
+    accepts    None, or a function of the case: a reason (str) why the library does not take it by its own documentation, or None
+    notes      said in every row (for example how the interpreter goes round a device check)
+    """
+
+    op: str
+    name: str
+    library: Library
+    platforms: frozenset[str]
+    semantics: Mapping[str, str]
+    make: Callable[[], Any]
+    accepts: Callable[[Case], str | None] | None
+    notes: tuple[str, ...]
+    source: str
+    doc: str
+
+    def semantics_on(self, platform: str) -> Mapping[str, str]:
+        """The semantics there: without a device there is no tf32."""
+        if platform in ("interpret", "cpu") and "fp32_dot" in self.semantics:
+            return {**self.semantics, "fp32_dot": "ieee"}
+        return self.semantics
+
+    def why_not(self, case: Case) -> str | None:
+        """The documented reason why the library does not take this case, or None."""
+        return self.accepts(case) if self.accepts else None
+
+
+class _Simple:
+    """A one-function provider in the form of a phased one."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def prepare(self, x: Any, scratch: Any) -> None:
+        self.x = x
+
+    def run(self) -> Any:
+        return self.function(self.x)
+
+
+_providers: dict[tuple[str, str], Provider] = {}
+_loaded = False
+
+
+def implements(
+    op_name: str,
+    *,
+    library: str,
+    platforms: Collection[str],
+    name: str | None = None,
+    semantics: Mapping[str, str] | None = None,
+    accepts: Callable[[Case], str | None] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Callable[[Any], Any]:
+    """Declares a function `f(x) -> outputs`, or a class with `prepare(x, scratch)` and `run()`, as a provider of `op_name`.
+
+    Outputs are returned in the contract's order (one tensor, a tuple, or a dict by name; None for an output the library
+    does not give). An op that works in place mutates `x`'s tensors and returns None. The library is imported inside the
+    function. Default name: the library's. Raises UsageError for an unknown op, library, platform or semantics.
+    """
+    unknown_platforms = set(platforms) - set(PLATFORMS)
+    if unknown_platforms or not platforms:
+        raise UsageError(f"provider of {op_name!r}: platforms are {', '.join(PLATFORMS)}, not {sorted(unknown_platforms)}")
+    known = LIBRARIES.get(library) or Library(library, library, library)
+
+    def declare(made: Any) -> Any:
+        simple = not inspect.isclass(made)
+        provider = Provider(
+            op=op(op_name).name,
+            name=name or library,
+            library=known,
+            platforms=frozenset(platforms),
+            semantics=op(op_name).resolve(semantics or {}),
+            make=(lambda: _Simple(made)) if simple else made,
+            accepts=accepts,
+            notes=notes,
+            source=f"{made.__module__}:{made.__qualname__}",
+            doc=(made.__doc__ or "").strip().split("\n")[0],
+        )
+        key = (provider.op, provider.name)
+        if key in _providers and _providers[key].source != provider.source:
+            raise UsageError(f"provider {provider.name!r} of {provider.op!r} is declared twice: {_providers[key].source} and {provider.source}")
+        _providers[key] = provider
+        return made
+
+    return declare
+
+
+def providers() -> Mapping[tuple[str, str], Provider]:
+    """Every declared provider by (op, name), in order of declaration."""
+    global _loaded
+    if not _loaded:
+        _loaded = True
+        for name in PACKAGES:
+            package = importlib.import_module(f"harness.providers.{name}")
+            for module in pkgutil.iter_modules(package.__path__):
+                importlib.import_module(f"{package.__name__}.{module.name}")
+    return _providers
+
+
+def providers_of(op_name: str) -> list[Provider]:
+    """The providers of one op."""
+    return [provider for provider in providers().values() if provider.op == op_name]

@@ -1,0 +1,1 @@
+"""SGLang's PyTorch samplers, target-probability builders and accept ops."""

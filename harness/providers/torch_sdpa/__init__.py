@@ -1,0 +1,1 @@
+"""torch.nn.functional.scaled_dot_product_attention, each back end forced."""

@@ -1,0 +1,138 @@
+"""One result a line, self-contained: everything after the run can be recomputed from it without a device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from harness.errors import HarnessError, UsageError
+
+SCHEMA = 1
+FINDINGS = ("mismatch", "nondeterministic", "missing", "crash", "hang", "out-of-memory", "build-failed")
+QUIET = ("refused", "unsupported", "absent")
+STATUSES = ("pass", *FINDINGS, *QUIET)
+
+
+class Result(msgspec.Struct, omit_defaults=True):
+    """A cell's verdict with its evidence.
+
+    cell       `op[provider-case]`, or `op[provider]` for a provider that cannot run here at all
+    evidence   measured (on a device), interpreted (Triton's interpreter), executed (plain PyTorch on a CPU), none (did not run)
+    errors     by output: the greatest error as a share of its tolerance
+    figures    by output: counts, greatest differences and their index
+    seconds    by share: inputs, reference, prepare, run, check, harness
+    """
+
+    cell: str
+    op: str
+    provider: str
+    case: str
+    status: str
+    platform: str
+    evidence: str = "none"
+    reason: str = ""
+    detail: str = ""
+    errors: dict[str, float] = {}
+    figures: dict[str, dict[str, float | int | str]] = {}
+    seconds: dict[str, float] = {}
+    inputs: dict[str, str] = {}
+    input_hash: str = ""
+    values: dict[str, float | int | str] = {}
+    device: dict[str, str] = {}
+    versions: dict[str, str] = {}
+    notes: list[str] = []
+    seed: int = 0
+    at: str = ""
+    schema: int = SCHEMA
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Result)
+
+
+def encode(result: Result) -> bytes:
+    """The result as one JSON line, without the newline."""
+    return _encoder.encode(result)
+
+
+def decode(line: bytes) -> Result:
+    """A result from its line. Raises msgspec.DecodeError for anything else."""
+    return _decoder.decode(line)
+
+
+class ResultLog:
+    """Appends result lines to a file, each written and flushed whole, so that a kill loses at most the cell in flight."""
+
+    def __init__(self, path: Path, *, resume: bool = False) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(path, "r+b" if resume and path.exists() else "wb")
+            if resume:
+                end = _end_of_whole_lines(self._file.read())
+                self._file.truncate(end)
+                self._file.seek(end)
+        except OSError as error:
+            raise UsageError(f"cannot write results to {path}: {error.strerror}; give a writable path with --results") from error
+
+    def append(self, result: Result) -> None:
+        """Writes one line. Raises HarnessError when the disk is full."""
+        try:
+            self._file.write(encode(result) + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise HarnessError(f"cannot append to {self.path}: {error.strerror}; the results so far are kept") from error
+
+    def close(self) -> None:
+        """Forces the file to disk and closes it."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def __enter__(self) -> ResultLog:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _end_of_whole_lines(data: bytes) -> int:
+    return data.rfind(b"\n") + 1
+
+
+def read(path: Path) -> Iterator[Result]:
+    """The results of a log, in order; a torn last line is passed over.
+
+    Raises UsageError for an unreadable file or a broken line before the last.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read results {path}: {error.strerror}") from error
+    lines = data[: _end_of_whole_lines(data)].splitlines()
+    for number, line in enumerate(lines, 1):
+        try:
+            yield decode(line)
+        except msgspec.DecodeError as error:
+            raise UsageError(f"{path}:{number} is not a result line ({error}); remove the line or the file") from error
+
+
+def write_whole(path: Path, data: bytes | str) -> None:
+    """Writes a file whole or not at all: temporary file, fsync, rename. Raises UsageError when the path is not writable."""
+    payload: Any = data.encode() if isinstance(data, str) else data
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
