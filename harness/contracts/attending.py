@@ -16,8 +16,9 @@ SIGMAS = 6.0
 
 @dataclass(frozen=True)
 class Attended:
-    """One sequence's result: `o` [q, heads, dv], `lse` [q, heads] (natural log, -inf for a row that sees no key),
-    `magnitude` the sum of P|V|, `inner` the error that scores may carry into o, `lse_inner` into lse; all fp64."""
+    """The result for one sequence (or a stack of equally padded ones): `o` [..., q, heads, dv], `lse` [..., q, heads] (natural log,
+    -inf for a row that sees no key), `magnitude` the sum of P|V|, `inner` the error that scores may carry into o, `lse_inner` into
+    lse; all fp64."""
 
     o: torch.Tensor
     lse: torch.Tensor
@@ -36,39 +37,56 @@ def attend(
     soft_cap: float = 0.0,
     sinks: torch.Tensor | None = None,
     dot: float = rounding.FP32,
+    extra: float = 0.0,
+    floor: float = 0.0,
 ) -> Attended:
     """softmax(cap(scale q k^T)) v.
 
-    q [nq, heads, d], k [nk, kv_heads, d], v [nk, kv_heads, dv], any float dtype; visible bool [nq, nk] or None (all);
-    soft_cap c > 0 applies c tanh(s / c); sinks [heads] are logits that take mass and have no value (they count in neither
-    o nor lse's keys; lse is over the keys alone); dot: roundoff of one product in q k^T.
+    q [..., nq, heads, d], k [..., nk, kv_heads, d], v [..., nk, kv_heads, dv], any float dtype, leading dimensions alike; visible
+    bool [..., nq, nk] or None (all); soft_cap c > 0 applies c tanh(s / c); sinks [heads] are logits that take mass and have no
+    value (they count in neither o nor lse's keys; lse is over the keys alone); dot: roundoff of one product in q k^T; extra:
+    absolute error that a score may carry besides; floor: absolute rounding of a softmax weight relative to the largest (half the
+    least number of the format that the weights are rounded to).
     """
     q, k, v = q.double(), k.double(), v.double()
-    group = q.shape[1] // k.shape[1]
-    k, v = (t.repeat_interleave(group, dim=1) if group > 1 else t for t in (k, v))
-    k, v = k.transpose(0, 1), v.transpose(0, 1)  # [heads, nk, d]
-    qh = q.transpose(0, 1)  # [heads, nq, d]
-    scores = (qh @ k.transpose(1, 2)) * scale
-    spread = ((qh * qh) @ (k * k).transpose(1, 2)).sqrt() * scale
+    kv_heads = k.shape[-2]
+    shape = (*q.shape[:-3], q.shape[-2], q.shape[-3], k.shape[-3])  # [..., heads, nq, nk]
+
+    def by_kv_head(rows: torch.Tensor) -> torch.Tensor:  # [..., heads, nq, x] -> [..., kv_heads, group * nq, x]
+        return rows.reshape(*rows.shape[:-3], kv_heads, shape[-3] * shape[-2] // kv_heads, rows.shape[-1])
+
+    k, v = k.transpose(-3, -2), v.transpose(-3, -2)  # [..., kv_heads, nk, d]
+    qh = by_kv_head(q.transpose(-3, -2))
+    scores = (qh @ k.transpose(-2, -1)).view(shape) * scale
+    spread = ((qh * qh) @ (k * k).transpose(-2, -1)).view(shape).sqrt() * scale
     if soft_cap > 0:
         scores = soft_cap * torch.tanh(scores / soft_cap)
     if visible is not None:
-        scores = scores.masked_fill(~visible, -math.inf)
-        spread = spread.masked_fill(~visible, 0.0)
-    finite = scores.masked_fill(scores == -math.inf, 0.0)
-    lse = torch.logsumexp(scores, dim=-1) if k.shape[1] else scores.new_full(scores.shape[:2], -math.inf)
+        hidden = ~visible.unsqueeze(-3)
+        scores, spread = scores.masked_fill(hidden, -math.inf), spread.masked_fill(hidden, 0.0)
+    some = shape[-1] > 0
+    lse = torch.logsumexp(scores, dim=-1) if some else scores.new_full(shape[:-1], -math.inf)
     total = lse if sinks is None else torch.logaddexp(lse, sinks.double()[:, None])
-    weights = torch.exp(scores - total.masked_fill(total == -math.inf, 0.0)[..., None])
+    total = total.masked_fill(total == -math.inf, 0.0)
+    weights = torch.exp(scores - total[..., None])
     error = scores.new_zeros(lse.shape)
-    if k.shape[1]:
-        error = (SIGMAS * dot * spread + 4 * rounding.FP32 * finite.abs()).amax(-1) + 4 * rounding.FP32
-    magnitude = weights @ v.abs()
+    if some:
+        finite = scores.masked_fill(scores == -math.inf, 0.0).abs_()
+        error = (SIGMAS * dot * spread + 4 * rounding.FP32 * finite).amax(-1) + 4 * rounding.FP32 + extra
+    size = v.abs()
+    magnitude = (by_kv_head(weights) @ size).view(*shape[:-1], v.shape[-1])
+    inner = 2 * error[..., None] * magnitude
+    if floor and some:
+        top = scores.amax(-1, keepdim=True)
+        top = top.masked_fill(top == -math.inf, 0.0)
+        small = torch.exp(scores - top).clamp_max_(floor) * torch.exp(top - total[..., None])
+        inner += (by_kv_head(small) @ size).view(inner.shape)
     return Attended(
-        o=(weights @ v).transpose(0, 1),
-        lse=lse.transpose(0, 1),
-        magnitude=magnitude.transpose(0, 1),
-        inner=(2 * error[..., None] * magnitude).transpose(0, 1),
-        lse_inner=error.transpose(0, 1),
+        o=(by_kv_head(weights) @ v).view(magnitude.shape).transpose(-3, -2),
+        lse=lse.transpose(-2, -1),
+        magnitude=magnitude.transpose(-3, -2),
+        inner=inner.transpose(-3, -2),
+        lse_inner=error.transpose(-2, -1),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from collections import OrderedDict
@@ -17,7 +18,7 @@ from harness.machine.classify import classify, poisons
 from harness.machine.memory import Guarded, Scratch
 from harness.machine.platforms import EVIDENCE, Device, synchronise
 from harness.providers import Provider, versions
-from harness.store.results import Result
+from harness.store.results import Result, plain
 
 _KEEP = 4
 
@@ -152,10 +153,11 @@ class Bench:
             if outputs.get(name) is None and name != declared.outputs[0]:
                 continue
             outcome = checks.judge(outputs.get(name), golden[name])
-            result.errors[name] = outcome.error
+            if not math.isnan(outcome.error):
+                result.errors[name] = plain(outcome.error)
             if outcome.right:
                 continue
-            result.figures[name] = outcome.figures
+            result.figures[name] = {key: plain(value) for key, value in outcome.figures.items()}
             if result.status == "pass":
                 _found(result, _unwritten(scratch, outputs[name], outcome), name, outcome.text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +14,11 @@ import msgspec
 from harness.errors import HarnessError, UsageError
 
 SCHEMA = 1
+Figure = float | int | str
+# `error`: the contract or the harness failed, not the provider; the run goes on and ends with exit code 3
 FINDINGS = ("mismatch", "nondeterministic", "missing", "crash", "hang", "out-of-memory", "build-failed")
 QUIET = ("refused", "unsupported", "absent")
-STATUSES = ("pass", *FINDINGS, *QUIET)
+STATUSES = ("pass", *FINDINGS, *QUIET, "error")
 
 
 class Result(msgspec.Struct, omit_defaults=True):
@@ -37,18 +40,25 @@ class Result(msgspec.Struct, omit_defaults=True):
     evidence: str = "none"
     reason: str = ""
     detail: str = ""
-    errors: dict[str, float] = {}
-    figures: dict[str, dict[str, float | int | str]] = {}
+    errors: dict[str, Figure] = {}
+    figures: dict[str, dict[str, Figure]] = {}
     seconds: dict[str, float] = {}
     inputs: dict[str, str] = {}
     input_hash: str = ""
-    values: dict[str, float | int | str] = {}
+    values: dict[str, Figure] = {}
     device: dict[str, str] = {}
     versions: dict[str, str] = {}
     notes: list[str] = []
     seed: int = 0
     at: str = ""
     schema: int = SCHEMA
+
+
+def plain(value: Figure) -> Figure:
+    """A figure as JSON can hold it: `inf` and `nan` as words, floats to six digits."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else str(value)
+    return value
 
 
 _encoder = msgspec.json.Encoder()
@@ -69,14 +79,14 @@ class ResultLog:
     """Appends result lines to a file, each written and flushed whole, so that a kill loses at most the cell in flight."""
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
+        """Opens the log; `resume` keeps its whole lines, else it starts empty. Raises UsageError when the path is not writable."""
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(path, "r+b" if resume and path.exists() else "wb")
-            if resume:
-                end = _end_of_whole_lines(self._file.read())
-                self._file.truncate(end)
-                self._file.seek(end)
+            if resume and path.exists():
+                os.truncate(path, _end_of_whole_lines(path.read_bytes()))
+            # unbuffered appends: a line is one write, so several processes can share the file
+            self._file = open(path, "ab" if resume else "wb", buffering=0)
         except OSError as error:
             raise UsageError(f"cannot write results to {path}: {error.strerror}; give a writable path with --results") from error
 
@@ -84,13 +94,11 @@ class ResultLog:
         """Writes one line. Raises HarnessError when the disk is full."""
         try:
             self._file.write(encode(result) + b"\n")
-            self._file.flush()
         except OSError as error:
             raise HarnessError(f"cannot append to {self.path}: {error.strerror}; the results so far are kept") from error
 
     def close(self) -> None:
         """Forces the file to disk and closes it."""
-        self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
 

@@ -1,0 +1,3 @@
+"""Turns the plugin on for cases/."""
+
+pytest_plugins = ["harness.plugin", "pytester"]

@@ -1,0 +1,5 @@
+"""`python -m harness` is `kernel-parity`."""
+
+from harness.cli import main
+
+main()

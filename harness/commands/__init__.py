@@ -1,0 +1,1 @@
+"""What each command does; `harness.cli` only parses."""

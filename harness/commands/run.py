@@ -1,0 +1,141 @@
+"""`kernel-parity run`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from harness import report
+from harness.machine.platforms import device_count, machine_platform
+from harness.machine.pool import Limits
+from harness.plugins import load_plugins
+from harness.selection import Cell, Selection, cases_folder, names, select, selection_words
+from harness.session import Session
+from harness.store.ledger import Ledger, Verdict, load_ledger
+from harness.store.results import Result, ResultLog, read
+
+
+def selection_of(options: dict[str, Any]) -> Selection:
+    """The selection that command-line options describe; loads the plugins first."""
+    load_plugins(options["plugins"])
+    return Selection(
+        preset=options["preset"],
+        ops=names(options["ops"]),
+        providers=names(options["providers"]),
+        cells=tuple(options.get("cells", ())),
+        model=options["model"],
+        tp=options["tp"],
+        machine=machine_platform(options["platform"]),
+        shard=options["shard"],
+        cases_dir=cases_folder(options["cases_dir"]),
+    )
+
+
+def ledger_of(path: str | None, cases_dir: Path) -> Ledger:
+    """The ledger named on the command line, `none` for an empty one, or the cases folder's own if there is one."""
+    if path == "none":
+        return Ledger()
+    own = cases_dir / "ledger.toml"
+    return load_ledger(Path(path)) if path else load_ledger(own) if own.exists() else Ledger()
+
+
+def run_cells(**options: Any) -> int:
+    """Runs the selection; returns the exit code."""
+    selection = selection_of(options)
+    ledger = ledger_of(options["ledger"], selection.cases_dir)
+    cells = select(selection)
+    path = Path(options["results"])
+    before = {r.cell: r for r in read(path) if r.seed == options["seed"]} if options["resume"] and path.exists() else {}
+    wanted = {cell.id for cell in cells}
+    rows = [(result, ledger.judge(result)) for name, result in before.items() if name in wanted]
+    left = [cell for cell in cells if cell.id not in before]
+    workers = options["workers"] or (os.cpu_count() or 1 if selection.machine == "cpu" else device_count(selection.machine))
+    if not options["as_json"]:
+        _header(selection, cells, len(cells) - len(left))
+    session = Session(
+        selection.machine, plugins=tuple(options["plugins"]), limits=Limits(options["timeout"], options["build_timeout"]), seed=options["seed"]
+    )
+    progress = _Progress(len(left))
+    with ResultLog(path, resume=options["resume"]) as log, session:
+
+        def done(cell: Cell, result: Result) -> None:
+            log.append(result)
+            verdict = ledger.judge(result)
+            rows.append((result, verdict))
+            progress.step(verdict)
+
+        session.run_all(left, done, workers)
+    progress.end()
+    _print(rows, selection, options)
+    return _code([verdict for _, verdict in rows])
+
+
+def _code(verdicts: list[Verdict]) -> int:
+    if any(verdict.kind == "error" for verdict in verdicts):
+        return 3
+    return 1 if any(verdict.bad for verdict in verdicts) else 0
+
+
+def _header(selection: Selection, cells: list[Cell], kept: int) -> None:
+    from harness.providers import versions
+
+    libraries = ", ".join(f"{name} {version}" for name, version in versions().items())
+    again = f", {kept} of them already done" if kept else ""
+    click.echo(f"{selection_words(selection)} on {selection.machine}: {len(cells)} cells{again}; {libraries}", err=True)
+
+
+def _print(rows: list[tuple[Result, Verdict]], selection: Selection, options: dict[str, Any]) -> None:
+    if options["as_json"]:
+        for result, verdict in rows:
+            line = {**msgspec.to_builtins(result), "verdict": verdict.kind, "verdict_why": verdict.why}
+            click.echo(msgspec.json.encode(line))
+        return
+    bad = [(result, verdict) for result, verdict in rows if verdict.bad or verdict.kind == "error"]
+    for result, verdict in bad[: options["show"]]:
+        click.echo(report.explain(result, verdict) + "\n")
+    if len(bad) > options["show"]:
+        click.echo(f"... and {len(bad) - options['show']} more findings in {options['results']} (--show N)\n")
+    click.echo(report.summary(rows))
+    click.echo(report.totals(rows))
+    if selection.model is not None:
+        from harness.contracts.models import find_model, load_models
+
+        uncovered = find_model(load_models(selection.cases_dir / "models.toml"), selection.model).rank(selection.tp).uncovered
+        if uncovered:
+            click.echo(uncovered)
+    if options["profile_harness"]:
+        click.echo("\n" + report.harness_share(result for result, _ in rows))
+
+
+class _Progress:
+    """A counter on stderr: rewritten in place on a terminal, a line every ten seconds elsewhere."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.count, self.found = total, 0, 0
+        self._live = sys.stderr.isatty()
+        self._last = time.monotonic()
+
+    def step(self, verdict: Verdict) -> None:
+        """Counts one cell."""
+        self.count += 1
+        self.found += verdict.bad
+        now = time.monotonic()
+        if now - self._last > (0.1 if self._live else 10.0):
+            self._last = now
+            self._say("\r" if self._live else "\n")
+
+    def _say(self, start: str) -> None:
+        text = f"{self.count}/{self.total} cells, {self.found} findings"
+        click.echo(f"\r{text}" if start == "\r" else text, err=True, nl=start != "\r")
+
+    def end(self) -> None:
+        """Ends the line that was rewritten."""
+        if self._live and self.count:
+            self._say("\r")
+            click.echo(err=True)

@@ -1,0 +1,88 @@
+"""The worker's loop: one request a cell, one result back; it ends itself when the device context can no longer be trusted."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from multiprocessing.connection import Connection
+
+import msgspec
+
+from harness.machine.platforms import EVIDENCE
+from harness.store.results import Result
+
+HEALTHY, UNHEALTHY = b"+", b"!"  # the first byte of an answer: whether this process can take another cell
+
+
+class Request(msgspec.Struct):
+    """One cell to run."""
+
+    op: str
+    case: str
+    provider: str
+    platform: str
+    seed: int = 0
+
+
+class Hello(msgspec.Struct):
+    """What a worker says of itself once its device is open."""
+
+    device: dict[str, str] = {}
+    versions: dict[str, str] = {}
+    error: str = ""
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def serve(connection: Connection, machine: str, plugins: list[str]) -> None:
+    """Opens the device, says hello, then answers requests until the connection closes."""
+    from harness.errors import HarnessError, UsageError
+    from harness.machine.execute import Bench
+    from harness.machine.platforms import open_device
+    from harness.plugins import load_plugins
+
+    try:
+        bench = Bench(open_device(machine))
+        load_plugins(plugins)
+    except (HarnessError, UsageError) as error:
+        connection.send_bytes(_encoder.encode(Hello(error=str(error))))
+        return
+    connection.send_bytes(_encoder.encode(Hello(bench.device.facts, bench.versions)))
+    while True:
+        try:
+            request = msgspec.json.decode(connection.recv_bytes(), type=Request)
+        except EOFError:
+            return
+        result, healthy = _answer(bench, request)
+        connection.send_bytes((HEALTHY if healthy else UNHEALTHY) + _encoder.encode(result))
+        if not healthy:
+            os._exit(0)
+
+
+def _answer(bench: object, request: Request) -> tuple[Result, bool]:
+    from harness.contracts import op
+    from harness.machine.execute import Bench
+    from harness.providers import providers
+
+    assert isinstance(bench, Bench)
+    try:
+        case = op(request.op).axes.parse(request.case)
+        return bench.run(case, providers()[request.op, request.provider], request.platform, request.seed)
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        return Result(
+            cell=f"{request.op}[{request.provider}-{request.case}]",
+            op=request.op,
+            provider=request.provider,
+            case=request.case,
+            status="error",
+            platform=request.platform,
+            evidence=EVIDENCE[request.platform],
+            reason=type(error).__name__,
+            detail=f"the contract or the harness failed, not the provider: {type(error).__name__}: {error}\nraised at {where}",
+            device=bench.device.facts,
+            versions=bench.versions,
+            seed=request.seed,
+        ), True

@@ -1,0 +1,146 @@
+"""The pytest face: turns `test_<op>(cell, judge)` into one test a cell. Loaded by conftest.py, or with `-p harness.plugin`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import HarnessError, UsageError
+from harness.selection import Cell
+
+_STATE = pytest.StashKey["_State"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of `kernel-parity run`, where pytest has none of its own."""
+    group = parser.getgroup("kernel-parity")
+    group.addoption("--preset", default=None, help="Frozen list of cases (default: smoke on a CPU, pr on a GPU).")
+    group.addoption("--op", action="append", default=[], help="Only these ops (default: all).")
+    group.addoption("--provider", action="append", default=[], help="Only these providers (default: all).")
+    group.addoption("--model", default=None, help="Exactly the shapes of this model instead of a preset (default: none).")
+    group.addoption("--tp", type=int, default=1, help="Tensor parallelism for --model (default: 1).")
+    group.addoption("--platform", default=None, help="cuda, rocm or cpu (default: what the device files show).")
+    group.addoption("--shard", default="", help="Part I/N of the cells (default: all).")
+    group.addoption("--results", default=None, metavar="FILE", help="Append result lines here (default: none).")
+    group.addoption("--ledger", default=None, help="Ledger file, or 'none' (default: cases/ledger.toml).")
+    group.addoption("--plugin", action="append", default=[], metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed ones).")
+    group.addoption("--input-seed", type=int, default=0, help="Seed of the inputs (default: 0).")
+    group.addoption("--cell-timeout", type=float, default=60.0, help="Seconds a cell may take, compilers apart (default: 60).")
+
+
+class _State:
+    """The cells by op, the ledger, the log and the lazily started session of one pytest process."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        from harness.commands.run import ledger_of, selection_of
+        from harness.machine.platforms import machine_platform
+        from harness.machine.pool import Limits
+        from harness.selection import select
+        from harness.session import Session
+        from harness.store.results import ResultLog
+
+        get = config.getoption
+        machine = machine_platform(get("--platform"))
+        options = {
+            "preset": get("--preset") or ("smoke" if machine == "cpu" else "pr"),
+            "ops": get("--op"),
+            "providers": get("--provider"),
+            "model": get("--model"),
+            "tp": get("--tp"),
+            "platform": machine,
+            "shard": get("--shard"),
+            "cases_dir": None,
+            "plugins": get("--plugin"),
+        }
+        selection = selection_of(options)
+        self.ledger = ledger_of(get("--ledger"), selection.cases_dir)
+        self.cells: dict[str, list[Cell]] = {}
+        for cell in select(selection):
+            self.cells.setdefault(cell.op, []).append(cell)
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+        self.session = Session(
+            machine,
+            plugins=tuple(get("--plugin")),
+            limits=Limits(run=get("--cell-timeout")),
+            seed=get("--input-seed"),
+            first_device=int(worker.removeprefix("gw")) if worker else 0,
+        )
+        results = get("--results")
+        self.log = ResultLog(Path(results), resume=bool(worker)) if results else None
+        self.broken = False
+
+    def close(self) -> None:
+        self.session.close()
+        if self.log:
+            self.log.close()
+
+
+def _state(config: pytest.Config) -> _State:
+    if _STATE not in config.stash:
+        try:
+            config.stash[_STATE] = _State(config)
+        except (UsageError, HarnessError) as error:
+            pytest.exit(str(error), returncode=error.exit_code)
+    return config.stash[_STATE]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test a cell for every function with a `cell` argument; `test_other_ops` takes the ops without a function of their own."""
+    if "cell" not in metafunc.fixturenames:
+        return
+    cells = _state(metafunc.config).cells
+    name = metafunc.function.__name__.removeprefix("test_")
+    if name == "plugin_ops":
+        from harness.contracts import ops
+
+        chosen = [cell for op, group in cells.items() if not type(ops()[op].impl).__module__.startswith("harness.") for cell in group]
+        metafunc.parametrize("cell", chosen, ids=[cell.id for cell in chosen])
+        return
+    group = cells.get(name, [])
+    metafunc.parametrize("cell", group, ids=[cell.id[len(name) + 1 : -1] for cell in group])
+
+
+@pytest.fixture
+def judge(request: pytest.FixtureRequest) -> Callable[[Cell], None]:
+    """Runs a cell in the worker and turns its verdict into an outcome: pass, skip (with the reason), xfail (in the ledger), fail."""
+    state = _state(request.config)
+
+    def run(cell: Cell) -> None:
+        from harness import report
+
+        try:
+            result = state.session.run(cell)
+            if state.log:
+                state.log.append(result)
+        except HarnessError as error:
+            pytest.exit(str(error), returncode=error.exit_code)
+        verdict = state.ledger.judge(result)
+        if verdict.bad or verdict.kind == "error":
+            state.broken |= verdict.kind == "error"
+            pytest.fail(report.explain(result, verdict), pytrace=False)
+        if verdict.kind == "known":
+            pytest.xfail(f"{result.status} {result.reason}: {verdict.why}")
+        if result.status != "pass":
+            pytest.skip(f"{result.status}: {result.detail.splitlines()[0] if result.detail else result.reason}")
+
+    return run
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """The libraries under test and their versions."""
+    from harness.providers import versions
+
+    return ["kernel-parity: " + ", ".join(f"{name} {version}" for name, version in versions().items())]
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: Any) -> None:
+    """Ends the worker; exit code 3 when the harness itself failed on a cell."""
+    state = session.config.stash.get(_STATE, None)
+    if state is not None:
+        state.close()
+        if state.broken:
+            session.exitstatus = 3

@@ -1,0 +1,31 @@
+"""One failure in words: the call with its shapes, what was expected, what came, and how to see it again."""
+
+from __future__ import annotations
+
+from harness.store.ledger import Verdict
+from harness.store.results import Result
+
+
+def explain(result: Result, verdict: Verdict) -> str:
+    """The text of a result that is not as it should be."""
+    arguments = ", ".join(f"{name}={shape}" for name, shape in result.inputs.items())
+    lines = [
+        f"{result.cell}: {result.status}" + (f" ({result.reason})" if result.reason else "") + f", {result.evidence} on {where(result)}",
+        f"call: {result.op}({arguments})" if arguments else "",
+        result.detail,
+    ]
+    if verdict.kind == "gone" and verdict.entry:
+        lines.append(f"{verdict.why}; remove or narrow {verdict.entry.place}")
+    elif verdict.entry:
+        lines.append(verdict.why)
+    lines += [f"note: {note}" for note in result.notes]
+    if result.case:
+        lines.append(f"again: kernel-parity run --cell '{result.cell}'   alone: kernel-parity repro '{result.cell}'")
+    return "\n".join(line for line in lines if line)
+
+
+def where(result: Result) -> str:
+    """The device and the library versions, short."""
+    device = result.device.get("name", "no device")
+    named = " ".join(f"{name} {version}" for name, version in result.versions.items())
+    return f"{device} ({named})" if named else device

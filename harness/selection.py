@@ -1,0 +1,167 @@
+"""From presets or a model to cells: which cases, on which providers, and a row for every provider that cannot run here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.contracts import Case, op, ops
+from harness.contracts.models import Model, find_model, load_models
+from harness.errors import UsageError, unknown
+from harness.machine.platforms import serves
+from harness.providers import Provider, providers_of
+
+DEFAULT_CASES = Path(__file__).resolve().parent.parent / "cases"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the user asked for. Empty `ops`, `providers` mean all; a model replaces the preset."""
+
+    preset: str = "smoke"
+    ops: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
+    model: str | None = None
+    tp: int = 1
+    machine: str = "cpu"
+    shard: str = ""
+    cases_dir: Path = DEFAULT_CASES
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A case on a provider on this machine. Without a case it is a provider that cannot run here, and `status` and `why` say so."""
+
+    op: str
+    provider: Provider
+    case: Case | None
+    platform: str
+    status: str = ""
+    why: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.op}[{self.provider.name}-{self.case.id}]" if self.case else f"{self.op}[{self.provider.name}]"
+
+
+def cases_folder(given: str | None = None) -> Path:
+    """The folder with presets, models and ledger: given, else $KERNEL_PARITY_CASES, else beside the package. Raises UsageError."""
+    folder = Path(given or os.environ.get("KERNEL_PARITY_CASES") or DEFAULT_CASES)
+    if not (folder / "presets").is_dir():
+        raise UsageError(f"{folder} has no presets; run from a checkout installed with pip install -e ., or give --cases DIR")
+    return folder
+
+
+def presets(folder: Path) -> list[str]:
+    """The names of the presets, shortest first."""
+    return [name for name in ("smoke", "pr", "nightly") if (folder / "presets" / name).is_dir()]
+
+
+def preset_cases(folder: Path, preset: str, op_name: str) -> list[Case]:
+    """The op's cases in a preset: the frozen list, then what the contract itself declares. Raises UsageError for a broken list."""
+    path = folder / "presets" / preset / f"{op_name}.txt"
+    try:
+        listed = path.read_text().split() if path.exists() else []
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+    declared = getattr(op(op_name).impl, "presets", {}).get(preset, ())
+    axes = op(op_name).axes
+    try:
+        return [axes.parse(case_id) for case_id in dict.fromkeys([*listed, *declared])]
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def _wanted_ops(selection: Selection) -> list[str]:
+    for name in selection.ops:
+        op(name)
+    return list(selection.ops) or list(ops())
+
+
+def _cases(selection: Selection, op_name: str) -> list[Case]:
+    if selection.model is None:
+        return preset_cases(selection.cases_dir, selection.preset, op_name)
+    model: Model = find_model(load_models(selection.cases_dir / "models.toml"), selection.model)
+    declared = op(op_name)
+    points = getattr(declared.impl, "for_model", lambda geometry, small: ())(model.rank(selection.tp), selection.machine == "cpu")
+    return list(dict.fromkeys(declared.axes.case(**point) for point in points))
+
+
+def select(selection: Selection) -> list[Cell]:
+    """The cells, case by case, so that one case's providers share inputs and golden result.
+
+    Raises UsageError for an unknown op, provider, preset or model, or when nothing is left.
+    """
+    if selection.cells:
+        return [_named_cell(name, selection.machine) for name in selection.cells]
+    if selection.model is None and selection.preset not in presets(selection.cases_dir):
+        raise unknown("preset", selection.preset, presets(selection.cases_dir))
+    names = {provider.name for op_name in ops() for provider in providers_of(op_name)}
+    for name in selection.providers:
+        if name not in names:
+            raise unknown("provider", name, names)
+    cells: list[Cell] = []
+    for op_name in _wanted_ops(selection):
+        chosen = [p for p in providers_of(op_name) if not selection.providers or p.name in selection.providers]
+        cases = _cases(selection, op_name)
+        able: list[tuple[Provider, str]] = []
+        for provider in chosen if cases else []:
+            platform, status, why = standing(provider, selection.machine)
+            if status:
+                cells.append(Cell(op_name, provider, None, platform, status, why))
+            else:
+                able.append((provider, platform))
+        cells += [Cell(op_name, provider, case, platform) for case in cases for provider, platform in able]
+    if not cells:
+        raise UsageError(f"nothing selected: {selection_words(selection)} has no case for the chosen ops and providers")
+    return _shard(cells, selection.shard)
+
+
+def selection_words(selection: Selection) -> str:
+    """The selection in a few words, for headers and errors."""
+    return f"model {selection.model} at tp {selection.tp}" if selection.model else f"preset {selection.preset}"
+
+
+def standing(provider: Provider, machine: str) -> tuple[str, str, str]:
+    """(platform, status, why) of a provider here: an empty status when it can run."""
+    platform = next((name for name in serves(machine) if name in provider.platforms), "")
+    if not platform:
+        return machine, "unsupported", f"serves {', '.join(sorted(provider.platforms))}; this machine is {machine}"
+    if not provider.library.installed():
+        return platform, "absent", f"{provider.library.distribution} is not installed"
+    return platform, "", ""
+
+
+def _named_cell(name: str, machine: str) -> Cell:
+    """The cell of an id such as `top_k_renorm[flashinfer-b4-v111-k10]`."""
+    op_name, _, rest = name.partition("[")
+    declared = op(op_name)
+    rest = rest.removesuffix("]")
+    for provider in sorted(providers_of(op_name), key=lambda p: -len(p.name)):
+        if rest.startswith(provider.name + "-"):
+            platform, status, why = standing(provider, machine)
+            case = declared.axes.parse(rest[len(provider.name) + 1 :])
+            return Cell(op_name, provider, None if status else case, platform, status, why)
+    raise unknown("provider", rest.partition("-")[0], [p.name for p in providers_of(op_name)])
+
+
+def _shard(cells: Sequence[Cell], shard: str) -> list[Cell]:
+    """Part i of n (`i/n`), split by case so that a case's providers stay together."""
+    if not shard:
+        return list(cells)
+    try:
+        index, count = (int(part) for part in shard.split("/"))
+        if not 1 <= index <= count:
+            raise ValueError
+    except ValueError:
+        raise UsageError(f"--shard {shard!r} is not of the form 2/8") from None
+    keys: dict[tuple[str, str], int] = {}
+    return [cell for cell in cells if keys.setdefault((cell.op, cell.case.id if cell.case else ""), len(keys)) % count == index - 1]
+
+
+def names(things: Iterable[str]) -> tuple[str, ...]:
+    """Comma-separated option values, flattened."""
+    return tuple(part for thing in things for part in thing.split(",") if part)

@@ -1,0 +1,120 @@
+"""Runs cells through workers: the one way from a cell to a result line, shared by the command line and pytest."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from harness.errors import HarnessError
+from harness.machine.pool import Limits, Worker, Zygote
+from harness.machine.worker import Request
+from harness.providers import versions
+from harness.selection import Cell
+from harness.store.results import Result
+
+
+def unrun(cell: Cell) -> Result:
+    """The row of a provider that cannot run here."""
+    return Result(
+        cell=cell.id,
+        op=cell.op,
+        provider=cell.provider.name,
+        case="",
+        status=cell.status,
+        platform=cell.platform,
+        reason="not here",
+        detail=cell.why,
+        versions=versions(),
+    )
+
+
+class Session:
+    """Workers on this machine's devices, started when the first cell needs one."""
+
+    def __init__(self, machine: str, *, plugins: tuple[str, ...] = (), limits: Limits | None = None, seed: int = 0, first_device: int = 0) -> None:
+        self.machine = machine
+        self.seed = seed
+        self._plugins = plugins
+        self._limits = limits
+        self._first = first_device
+        self._zygote: Zygote | None = None
+        self._workers: dict[int, Worker] = {}
+        self._lock = threading.Lock()
+
+    def _worker(self, slot: int) -> Worker:
+        with self._lock:
+            if self._zygote is None:
+                self._zygote = Zygote(self.machine)
+        if slot not in self._workers:
+            self._workers[slot] = Worker(self._zygote, self.machine, index=self._first + slot, plugins=self._plugins, limits=self._limits)
+        return self._workers[slot]
+
+    def hello(self) -> tuple[dict[str, str], dict[str, str]]:
+        """The device's facts and the libraries' versions, from a worker."""
+        worker = self._worker(0)
+        return worker.hello.device, worker.hello.versions
+
+    def run(self, cell: Cell, slot: int = 0) -> Result:
+        """One cell's result."""
+        if cell.case is None:
+            return unrun(cell)
+        request = Request(cell.op, cell.case.id, cell.provider.name, cell.platform, self.seed)
+        return self._worker(slot).run(request)
+
+    def run_all(self, cells: Sequence[Cell], done: Callable[[Cell, Result], None], workers: int = 1) -> None:
+        """Every cell, case by case over `workers` workers; `done` is called once a cell, never by two threads at once."""
+        groups: queue.SimpleQueue[list[Cell]] = queue.SimpleQueue()
+        for group in _by_case(cells):
+            groups.put(group)
+        failures: list[BaseException] = []
+        guard = threading.Lock()
+
+        def drain(slot: int) -> None:
+            try:
+                while not failures:
+                    for cell in groups.get_nowait():
+                        result = self.run(cell, slot)
+                        with guard:
+                            done(cell, result)
+            except queue.Empty:
+                return
+            except BaseException as error:
+                failures.append(error)
+
+        if workers == 1:
+            drain(0)
+        else:
+            threads = [threading.Thread(target=drain, args=(slot,), daemon=True) for slot in range(workers)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        if failures:
+            raise failures[0]
+
+    def close(self) -> None:
+        """Ends the workers and the zygote."""
+        for worker in self._workers.values():
+            worker.close()
+        if self._zygote is not None:
+            self._zygote.close()
+        self._workers, self._zygote = {}, None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self.close()
+        except (OSError, HarnessError):
+            if error is None:
+                raise
+
+
+def _by_case(cells: Sequence[Cell]) -> list[list[Cell]]:
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.op, cell.case.id if cell.case else ""), []).append(cell)
+    return list(groups.values())
