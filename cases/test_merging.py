@@ -7,3 +7,7 @@ def test_merge_state(cell, judge):
 
 def test_merge_states(cell, judge):
     judge(cell)
+
+
+def test_suffix_merge(cell, judge):
+    judge(cell)

@@ -88,6 +88,16 @@ def _state(config: pytest.Config) -> _State:
     return config.stash[_STATE]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Selects the cells before anything under cases/ is collected, so that a wrong option is one line and not an error a module."""
+    from harness.selection import DEFAULT_CASES
+
+    paths = [Path(argument.partition("::")[0]).resolve() for argument in session.config.args]
+    if any(path == DEFAULT_CASES or DEFAULT_CASES in path.parents for path in paths):
+        _state(session.config)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test a cell for every function with a `cell` argument; `test_other_ops` takes the ops without a function of their own."""
     if "cell" not in metafunc.fixturenames:

@@ -58,9 +58,7 @@ def run_cells(**options: Any) -> int:
     workers = options["workers"] or (os.cpu_count() or 1 if selection.machine == "cpu" else device_count(selection.machine))
     if not options["as_json"]:
         _header(selection, cells, len(cells) - len(left))
-    session = Session(
-        selection.machine, plugins=tuple(options["plugins"]), limits=Limits(options["timeout"], options["build_timeout"]), seed=options["seed"]
-    )
+    session = Session(selection.machine, plugins=tuple(options["plugins"]), limits=Limits(options["timeout"], options["build_timeout"]), seed=options["seed"])
     progress = _Progress(len(left))
     with ResultLog(path, resume=options["resume"]) as log, session:
 

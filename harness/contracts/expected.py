@@ -50,8 +50,9 @@ class Filtered:
     weights    fp64 >= 0: mass before renormalisation
     required   bool: tokens every correct rule keeps
     allowed    bool: tokens a correct rule may keep; between the two lies the band that ties and summation order decide
-    kept       int64 [rows] or None: exactly how many tokens are kept (declared tie policy `exactly-k`)
+    kept       int64 [rows] or None: exactly how many tokens are kept (declared tie policy `exactly-k`); -1 where the band decides
     renormalise False where the kept weights must stay as they are
+    inner      fp64, broadcastable: relative error allowed in each weight from inner stages (exponentials of rounded logits)
     """
 
     weights: torch.Tensor
@@ -59,6 +60,7 @@ class Filtered:
     allowed: torch.Tensor
     kept: torch.Tensor | None = None
     renormalise: bool = True
+    inner: torch.Tensor | float = 0.0
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,14 @@ class Model:
     note: str = ""
 
     def rank(self, tp: int) -> Geometry:
-        """One rank's shapes. Raises UsageError when tp does not divide the heads."""
-        if tp < 1 or self.heads % tp:
-            good = [n for n in (1, 2, 4, 8, 16, 32) if self.heads % n == 0]
-            raise UsageError(f"{self.name} has {self.heads} query heads, which tp {tp} does not divide; try --tp {', '.join(map(str, good))}")
+        """One rank's shapes. Raises UsageError when tp does not divide the query heads, or neither divides nor is divided by the kv heads."""
+        if not self._splits(tp):
+            good = ", ".join(str(n) for n in (1, 2, 4, 8, 16, 32) if self._splits(n))
+            raise UsageError(f"{self.name} has {self.heads} query and {self.kv_heads} kv heads, which tp {tp} does not divide; try --tp {good}")
         return Geometry(self, tp, self.heads // tp, max(1, self.kv_heads // tp))
+
+    def _splits(self, tp: int) -> bool:
+        return tp >= 1 and self.heads % tp == 0 and (self.kv_heads % tp == 0 or tp % self.kv_heads == 0)
 
 
 @dataclass(frozen=True)

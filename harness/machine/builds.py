@@ -1,52 +1,112 @@
-"""Just-in-time builds: seen from outside by the compilers a worker has as children, and cleaned up after when one is killed."""
+"""Processes seen from outside: the compilers a just-in-time build runs, the locks it leaves behind, the kernel's kills for memory."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import time
 from pathlib import Path
+from typing import NamedTuple
 
-COMPILERS = {"ninja", "nvcc", "cicc", "ptxas", "hipcc", "clang", "clang++", "cc1plus", "c++", "g++", "gcc", "ld", "fatbinary", "lld"}
+COMPILERS = frozenset(
+    "ninja make cmake nvcc cudafe++ cicc ptxas fatbinary nvlink hipcc clang clang++ lld ld collect2 as cc1 cc1plus cc c++ gcc g++".split()
+)
+_OLD = 2 * 3600.0  # no build lasts so long, seconds
 
 
-def _children(pid: int) -> list[int]:
-    found = []
+class Process(NamedTuple):
+    """A line of the process table; `name` is at most 15 characters, `state` Z for one that has ended and was not reaped."""
+
+    parent: int
+    name: str
+    state: str
+
+
+def process(pid: int) -> Process | None:
+    """The process with this id, or None."""
     try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += [int(child) for child in (task / "children").read_text().split()]
-    except (OSError, ValueError):
-        return found
-    return found
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    head, _, rest = text.rpartition(")")
+    fields = rest.split()
+    return Process(int(fields[1]), head.partition("(")[2], fields[0])
+
+
+def ended(pid: int) -> bool:
+    """Whether the process is gone, or waits only to be reaped."""
+    found = process(pid)
+    return found is None or found.state == "Z"
+
+
+def children(pid: int) -> set[int]:
+    """The processes whose parent it is, those that wait to be reaped included."""
+    return {child for child, found in _table().items() if found.parent == pid}
 
 
 def compiling(pid: int) -> bool:
     """Whether a descendant of the process is a compiler or a build tool."""
-    pending = _children(pid)
+    table = _table()
+    pending = [pid]
     while pending:
-        child = pending.pop()
-        try:
-            name = Path(f"/proc/{child}/comm").read_text().strip()
-        except OSError:
-            continue
-        if name in COMPILERS:
-            return True
-        pending += _children(child)
+        parent = pending.pop()
+        for child, found in table.items():
+            if found.parent == parent and child != parent:
+                if found.state != "Z" and (found.name in COMPILERS or found.name.startswith("clang")):
+                    return True
+                pending.append(child)
     return False
+
+
+def _table() -> dict[int, Process]:
+    found = ((int(name), process(int(name))) for name in os.listdir("/proc") if name.isdigit())
+    return {pid: line for pid, line in found if line is not None}
 
 
 def lock_folders() -> list[Path]:
     """Where torch's extension builder and AITER keep lock files that outlive their holder."""
-    home = Path.home()
-    torch_default = home / ".cache" / "torch_extensions"
-    aiter_default = home / ".aiter"
-    return [Path(os.environ.get("TORCH_EXTENSIONS_DIR", torch_default)), Path(os.environ.get("AITER_JIT_DIR", aiter_default))]
+    folders = [Path(os.environ.get("TORCH_EXTENSIONS_DIR", Path.home() / ".cache" / "torch_extensions"))]
+    if "AITER_JIT_DIR" in os.environ:
+        return [*folders, Path(os.environ["AITER_JIT_DIR"])]
+    aiter = importlib.util.find_spec("aiter")
+    return [*folders, Path.home() / ".aiter", *(Path(place) / "jit" for place in (aiter and aiter.submodule_search_locations) or ())]
 
 
 def clear_stale_locks(since: float) -> list[Path]:
-    """Removes lock files made since that time (seconds since the epoch) by the worker just killed; returns them."""
-    removed = []
-    for folder in lock_folders():
-        for lock in [*folder.rglob("lock"), *folder.rglob("lock_*")] if folder.is_dir() else []:
-            if lock.is_file() and lock.stat().st_mtime >= since:
-                lock.unlink(missing_ok=True)
-                removed.append(lock)
+    """Removes lock files that no process of this machine holds open: those made since that time (seconds since the epoch), by
+    the worker just killed, and those older than any build. Returns them."""
+    stale = []
+    for folder in filter(Path.is_dir, lock_folders()):
+        for lock in [*folder.rglob("lock"), *folder.rglob("lock_*")]:
+            facts = lock.lstat()
+            if lock.is_file() and facts.st_uid == os.geteuid() and (facts.st_mtime >= since or time.time() - facts.st_mtime > _OLD):
+                stale.append(lock)
+    held = _open_files() if stale else set()
+    removed = [lock for lock in stale if os.path.realpath(lock) not in held]
+    for lock in removed:
+        lock.unlink(missing_ok=True)
     return removed
+
+
+def _open_files() -> set[str]:
+    held = set()
+    for name in os.listdir("/proc"):
+        try:
+            handles = os.listdir(f"/proc/{name}/fd") if name.isdigit() else []
+        except OSError:
+            continue
+        for handle in handles:
+            try:
+                held.add(os.readlink(f"/proc/{name}/fd/{handle}"))
+            except OSError:
+                continue
+    return held
+
+
+def kills_for_memory() -> int:
+    """How many processes the kernel has killed for lack of memory since it started; 0 where it does not say."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-import time
 import traceback
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -13,14 +14,20 @@ from typing import Any
 import torch
 
 from harness import checks
-from harness.contracts import Case, Expected, Inputs, Op, Semantics, fingerprint, make_inputs, op
-from harness.machine.classify import classify, poisons
+from harness.contracts import Case, Expected, Inputs, Judged, Op, Semantics, fingerprint, make_inputs, op
+from harness.machine.classify import classify, poisons, words_of
 from harness.machine.memory import Guarded, Scratch
 from harness.machine.platforms import EVIDENCE, Device, synchronise
+from harness.machine.shares import Shares, listen_to_triton
 from harness.providers import Provider, versions
 from harness.store.results import Result, plain
 
-_KEEP = 4
+_KEEP = 4  # cases
+_KEEP_BYTES = 1 << 30
+
+
+class _Unreadable(Exception):
+    """What a provider returned cannot be taken for the contract's outputs."""
 
 
 @dataclass
@@ -36,12 +43,12 @@ class Bench:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.versions = versions()
+        listen_to_triton()
         self._cases: OrderedDict[tuple[str, str, int], _Prepared] = OrderedDict()
 
     def run(self, case: Case, provider: Provider, platform: str, seed: int = 0) -> tuple[Result, bool]:
         """The cell's result, and whether the device context is still usable."""
-        began = time.perf_counter()
-        seconds: dict[str, float] = {}
+        shares = Shares()
         result = Result(
             cell=f"{case.op}[{provider.name}-{case.id}]",
             op=case.op,
@@ -50,7 +57,6 @@ class Bench:
             status="pass",
             platform=platform,
             evidence=EVIDENCE[platform],
-            seconds=seconds,
             device=self.device.facts,
             versions=self.versions,
             notes=list(provider.notes),
@@ -63,11 +69,8 @@ class Bench:
         if reason:
             result.status, result.reason, result.detail, result.evidence = "unsupported", "declined", reason, "none"
         else:
-            healthy = self._judge(case, provider, result, seconds)
-        named = sum(seconds.values())
-        seconds["harness"] = time.perf_counter() - began - named
-        for share, value in seconds.items():
-            seconds[share] = round(value, 6)
+            healthy = self._judge(case, provider, result, shares)
+        result.seconds = shares.close()
         return result, healthy
 
     @staticmethod
@@ -76,75 +79,79 @@ class Bench:
             return "Triton's interpreter has no bf16 arithmetic"
         return provider.why_not(case)
 
-    def _judge(self, case: Case, provider: Provider, result: Result, seconds: dict[str, float]) -> bool:
+    def _judge(self, case: Case, provider: Provider, result: Result, shares: Shares) -> bool:
         declared = op(case.op)
         scratch = Scratch(self.device.string)
         stage = "inputs"
         try:
             semantics = provider.semantics_on(result.platform)
-            prepared = self._prepare(declared, case, semantics, result.seed, seconds)
+            prepared = self._prepare(declared, case, semantics, result.seed, shares)
             result.inputs = describe(prepared.x)
             result.input_hash = f"{sum(prepared.prints.values()) & 0xFFFFFFFFFFFFFFFF:016x}"
             stage = "provider"
-            outputs = self._call(declared, prepared.x, provider, scratch, seconds)
+            outputs = self._call(declared, prepared.x, provider, scratch, shares)
             stage = "check"
-            mark = time.perf_counter()
-            self._check(declared, prepared, semantics, scratch, outputs, result)
-            seconds["check"] = time.perf_counter() - mark
-        except Exception as error:
-            if stage != "provider" and not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and not poisons(error):
-                raise
+            with shares.phase("check"):
+                self._check(declared, prepared, semantics, scratch, outputs, result)
+        except _Unreadable as error:
+            _found(result, "shape", "", words_of(error))
+        except BaseException as error:
             result.status, result.reason = classify(error)
-            result.detail = f"{type(error).__name__}: {error}"[:4000] + "\n" + _last_frame(error)
+            result.detail = f"{type(error).__name__}: {words_of(error)}"[:4000] + "\n" + _last_frame(error)
             if stage != "provider":
                 self._cases.clear()
+                if result.status == "out-of-memory":
+                    result.status, result.reason = "unsupported", "does not fit"
+                elif not poisons(error):
+                    raise
             return not poisons(error)
         finally:
             if result.reason == "input-changed":
                 self._cases.clear()
-        return True
+        return result.reason != "out-of-bounds"  # nobody knows what else was overwritten
 
-    def _prepare(self, declared: Op, case: Case, semantics: Semantics, seed: int, seconds: dict[str, float]) -> _Prepared:
+    def _prepare(self, declared: Op, case: Case, semantics: Semantics, seed: int, shares: Shares) -> _Prepared:
         """Inputs, their hash and the golden result, all before the provider runs."""
         key = (case.op, case.id, seed)
         prepared = self._cases.pop(key, None)
         if prepared is None:
-            mark = time.perf_counter()
-            x = make_inputs(case, self.device.string, seed)
-            prepared = _Prepared(x, prints(x))
-            seconds["inputs"] = time.perf_counter() - mark
-            while len(self._cases) >= _KEEP:
+            while self._cases and (len(self._cases) >= _KEEP or self._bytes() > _KEEP_BYTES):
                 self._cases.popitem(last=False)
+            with shares.phase("inputs"):
+                x = make_inputs(case, self.device.string, seed)
+                prepared = _Prepared(x, prints(x))
         self._cases[key] = prepared
         if _key(semantics) not in prepared.golden:
-            mark = time.perf_counter()
-            prepared.golden[_key(semantics)] = declared.impl.reference(prepared.x, semantics)
-            synchronise(self.device)
-            seconds["reference"] = time.perf_counter() - mark
+            with shares.phase("reference"):
+                prepared.golden[_key(semantics)] = declared.impl.reference(prepared.x, semantics)
+                synchronise(self.device)
         return prepared
 
-    def _call(self, declared: Op, x: Inputs, provider: Provider, scratch: Scratch, seconds: dict[str, float]) -> dict[str, Any]:
+    def _bytes(self) -> int:
+        return sum(tensor.nbytes for prepared in self._cases.values() for _, tensor in prepared.x.tensors())
+
+    def _call(self, declared: Op, x: Inputs, provider: Provider, scratch: Scratch, shares: Shares) -> dict[str, Any]:
         mine = x.copy_with(**{name: scratch.copy(getattr(x, name)) for name in declared.mutates})
         made = provider.make()
         torch.manual_seed(0)
-        with Guarded(scratch):
-            mark = time.perf_counter()
-            made.prepare(mine, scratch)
-            synchronise(self.device)
-            seconds["prepare"] = time.perf_counter() - mark
-            mark = time.perf_counter()
-            returned = made.run()
-            synchronise(self.device)
-            seconds["run"] = time.perf_counter() - mark
+        with _defaults(), Guarded(scratch):
+            with shares.phase("prepare"):
+                made.prepare(mine, scratch)
+                synchronise(self.device)
+            with shares.phase("kernel"):
+                returned = made.run()
+                synchronise(self.device)
         return collect(declared, returned, mine, scratch)
 
     def _check(self, declared: Op, prepared: _Prepared, semantics: Semantics, scratch: Scratch, outputs: dict[str, Any], result: Result) -> None:
         golden = prepared.golden[_key(semantics)]
         convert = getattr(declared.impl, "convert", None)
         if convert is not None:
-            outputs = convert(prepared.x, outputs, semantics)
+            with _reading("the outputs"):
+                outputs = convert(prepared.x, outputs, semantics)
         trespass = scratch.trespassed()
-        changed = [name for name, before in prepared.prints.items() if name not in declared.mutates and before != int(fingerprint(getattr(prepared.x, name)))]
+        after = prints(prepared.x)
+        changed = [name for name, before in prepared.prints.items() if name not in declared.mutates and before != after[name]]
         if trespass:
             _found(result, "out-of-bounds", "", trespass)
         elif changed:
@@ -152,7 +159,8 @@ class Bench:
         for name in declared.outputs:
             if outputs.get(name) is None and name != declared.outputs[0]:
                 continue
-            outcome = checks.judge(outputs.get(name), golden[name])
+            with _reading(f"output {name!r}") if isinstance(golden[name], Judged) else contextlib.nullcontext():
+                outcome = checks.judge(outputs.get(name), golden[name])
             if not math.isnan(outcome.error):
                 result.errors[name] = plain(outcome.error)
             if outcome.right:
@@ -160,6 +168,27 @@ class Bench:
             result.figures[name] = {key: plain(value) for key, value in outcome.figures.items()}
             if result.status == "pass":
                 _found(result, _unwritten(scratch, outputs[name], outcome), name, outcome.text)
+
+
+@contextlib.contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """A contract's own code over what a provider returned: where it fails the provider returned something else."""
+    try:
+        yield
+    except Exception as error:
+        if poisons(error) or classify(error)[0] == "out-of-memory":
+            raise
+        raise _Unreadable(f"{what} cannot be read: {type(error).__name__}: {words_of(error)}\n{_last_frame(error)}") from error
+
+
+@contextlib.contextmanager
+def _defaults() -> Iterator[None]:
+    """Puts back torch's process-wide defaults, which a library may change and the next cell relies on."""
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
 
 
 def _key(semantics: Semantics) -> tuple[tuple[str, str], ...]:
@@ -187,14 +216,19 @@ def prints(x: Inputs) -> dict[str, int]:
 
 
 def collect(declared: Op, returned: Any, x: Inputs, scratch: Scratch) -> dict[str, Any]:
-    """What a provider returned, by output name: a dict, a tensor, a tuple in the contract's order, or None for buffers and inputs it wrote."""
-    if isinstance(returned, dict):
-        return returned
+    """What a provider returned, by output name: a tensor or tuple in the contract's order (None for an output it does not give),
+    a dict of those it gives, or None for buffers and inputs it wrote."""
     if returned is None:
         written = {name: getattr(x, name) for name in declared.outputs if name in declared.mutates}
         return {**written, **scratch.outputs}
+    if isinstance(returned, dict):
+        if unknown := sorted(map(str, returned.keys() - set(declared.outputs))):
+            raise _Unreadable(f"returned {', '.join(unknown)}; the contract's outputs are {', '.join(declared.outputs)}")
+        return returned
     values = returned if isinstance(returned, (tuple, list)) else (returned,)
-    return dict(zip(declared.outputs, values, strict=False))
+    if len(values) != len(declared.outputs):
+        raise _Unreadable(f"returned {len(values)} outputs, not the contract's {len(declared.outputs)} ({', '.join(declared.outputs)})")
+    return dict(zip(declared.outputs, values, strict=True))
 
 
 def describe(x: Inputs) -> dict[str, str]:

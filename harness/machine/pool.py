@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -27,7 +29,10 @@ from harness.machine.worker import UNHEALTHY, Hello, Request
 from harness.store.results import Result, decode
 
 START_LIMIT = 180.0
-_LOOK = 2.0  # how often a silent worker is looked at for compilers, seconds
+_LOOK = 2.0  # how often a silent worker is looked at, seconds
+_DYING = 10.0  # how long a worker that closed its connection may take to end: a device context is torn down first
+_ANSWER = struct.pack("ll", 10, 0)  # how long half an answer is waited for, a C timeval
+_LOG_LIMIT, _TAIL = 64 << 20, 3000  # bytes kept of what a worker prints in a cell, and of these in its result
 
 
 @dataclass(frozen=True)
@@ -43,142 +48,155 @@ class Zygote:
 
     def __init__(self, machine: str) -> None:
         ours, theirs = socket.socketpair()
-        environment = {**os.environ, **worker_environment(machine)}
+        self._log = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "harness.machine.zygote", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
-            env=environment,
+            env={**os.environ, **worker_environment(machine)},
             stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,  # a terminal's Ctrl-C is for the harness alone
         )
         theirs.close()
-        self._socket = ours
-        self._lock = threading.Lock()
+        self.pid = self._process.pid
         ours.settimeout(START_LIMIT)
-        if not self._answer().get("ready"):
-            lines = (self._process.stderr.read().decode(errors="replace").strip() if self._process.stderr else "").splitlines()
-            said = lines[-1] if lines else "no output"
-            raise HarnessError(f"the worker process could not start ({said}); check that torch imports: {sys.executable} -c 'import torch'")
+        self._socket, self._answers = ours, ours.makefile("rb")
+        self._lock = threading.Lock()
+        if not self._read().get("ready"):
+            self._process.kill()
+            self._process.wait()
+            raise HarnessError(f"the worker process could not start ({_last_line(self._log)}); check that torch imports: {sys.executable} -c 'import torch'")
 
-    def _answer(self) -> dict[str, Any]:
-        try:
-            line = self._socket.makefile("r").readline()
-        except TimeoutError:
-            line = ""
-        return json.loads(line) if line else {}
+    def _read(self) -> dict[str, Any]:
+        with contextlib.suppress(OSError, ValueError):
+            return json.loads(self._answers.readline() or "{}")
+        return {}
+
+    def _ask(self, request: dict[str, Any], handles: Sequence[int] = ()) -> dict[str, Any]:
+        with self._lock, contextlib.suppress(OSError):
+            socket.send_fds(self._socket, [json.dumps(request).encode()], handles)
+            if answer := self._read():
+                return answer
+        raise HarnessError(f"the process that forks workers is gone ({_last_line(self._log)}); start the run again with --resume")
 
     def fork(self, request: dict[str, Any], handles: list[int]) -> int:
-        """A new worker's process id."""
-        with self._lock:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], handles)
-            pid = self._answer().get("pid")
-        if pid is None:
-            raise HarnessError("the process that forks workers is gone; start the run again with --resume")
-        return int(pid)
+        """A new worker's process id. Raises HarnessError when the zygote is gone, as all of these do."""
+        return int(self._ask({"fork": request}, handles)["pid"])
 
-    def wait(self, pid: int) -> int | None:
-        """The exit code of a worker that is ending."""
-        with self._lock:
-            self._socket.sendall(json.dumps({"wait": pid}).encode())
-            status: int | None = self._answer().get("status")
-        return status
+    def look(self, pid: int, limit: float = 0.0) -> int | None:
+        """The exit code of a worker (negative: a signal), or None when it has not ended within so many seconds."""
+        end = time.monotonic() + limit
+        while (code := self._ask({"look": pid})["code"]) is None and time.monotonic() < end:
+            time.sleep(0.002)
+        return code
+
+    def end(self, pid: int) -> None:
+        """Kills and reaps a worker, and what it left running."""
+        self._ask({"end": pid})
 
     def close(self) -> None:
         """Ends the zygote and with it every worker."""
+        self._answers.close()
         self._socket.close()
-        self._process.wait(timeout=10)
-        if self._process.stderr:
-            self._process.stderr.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=15)
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
 
 
 class Worker:
-    """One warm worker on one device; replaced by a fresh one after a crash, a hang or a device error."""
+    """One warm worker on one device. After a crash, a hang or a device error the next cell gets a fresh one."""
 
     def __init__(self, zygote: Zygote, machine: str, *, index: int = 0, plugins: tuple[str, ...] = (), limits: Limits | None = None) -> None:
         self._zygote = zygote
         self._limits = limits or Limits()
         self._request = {"machine": machine, "plugins": list(plugins), "env": visible_device(machine, index)}
         self._log = tempfile.TemporaryFile()
+        fcntl.fcntl(self._log, fcntl.F_SETFL, os.O_APPEND)  # so that it can be emptied under the worker
         self.hello = Hello()
-        self.restarts = -1
+        self.starts = 0
+        self.pid = 0
         self._start()
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _ANSWER)
         self.pid = self._zygote.fork(self._request, [theirs.fileno(), self._log.fileno()])
         theirs.close()
         self._connection = Connection(ours.detach())
-        self.restarts += 1
+        self._killed = builds.kills_for_memory()
+        self.starts += 1
         if not self._connection.poll(START_LIMIT):
             raise HarnessError(f"the worker did not open its device within {START_LIMIT:.0f} s")
         try:
             self.hello = msgspec.json.decode(self._connection.recv_bytes(), type=Hello)
         except (EOFError, OSError) as error:
-            code = self._zygote.wait(self.pid)
-            raise HarnessError(f"the worker ended while opening its device ({_ending(code)}): {self._tail(0)[-300:]}") from error
+            ending = _ending(self._zygote.look(self.pid, _DYING))
+            raise HarnessError(f"the worker ended while opening its device ({ending}): {_last_line(self._log)}") from error
         if self.hello.error:
             raise HarnessError(self.hello.error)
 
     def run(self, request: Request) -> Result:
-        """The cell's result, whatever the provider does to the process."""
-        mark = self._log.seek(0, os.SEEK_END)
+        """The cell's result, whatever the provider does to the process. Raises HarnessError when no worker can be started."""
+        if self.pid and builds.ended(self.pid):  # it died after its last answer, so not of this cell
+            self._end()
+        if not self.pid:
+            self._start()
+        self._log.truncate(0)
         began = time.monotonic()
-        self._send(request)
         try:
-            status = self._await(began)
-            if not status:
+            self._connection.send_bytes(msgspec.json.encode(request))
+            late = self._await(began)
+            if not late:
                 data = self._connection.recv_bytes()
+                result = decode(data[1:])
                 if data[:1] == UNHEALTHY:
-                    self._restart()
-                return decode(data[1:])
-        except (EOFError, OSError):
-            ending = _ending(self._zygote.wait(self.pid))
-            result = self._lost(request, "crash", ending, f"the worker process ended: {ending}", mark)
+                    self._end()
+                return result
+        except (EOFError, OSError, msgspec.MsgspecError):
+            result = self._lost(request, *self._death())
         else:
-            limit = self._limits.build if status == "build-failed" else self._limits.run
-            result = self._lost(request, status, "time limit", f"no return within {limit:.0f} s", mark)
+            limit = self._limits.build if late == "build-failed" else self._limits.run
+            os.kill(self.pid, signal.SIGABRT)  # so that its log says where it was
+            self._zygote.look(self.pid, 1.0)
+            result = self._lost(request, late, "time limit", f"no return within {limit:.0f} s")
         result.seconds["run"] = round(time.monotonic() - began, 6)
-        self._restart()
-        builds.clear_stale_locks(since=time.time() - result.seconds["run"])
+        self._end()
         return result
-
-    def _send(self, request: Request) -> None:
-        data = msgspec.json.encode(request)
-        try:
-            self._connection.send_bytes(data)
-        except OSError:  # it died after its last answer, so not of this cell
-            self._restart()
-            self._connection.send_bytes(data)
 
     def _await(self, began: float) -> str:
         """Waits for an answer; `hang` or `build-failed` when a limit passes. Time in which a compiler worked does not count as the run's."""
         deadline = began + self._limits.run
         while not self._connection.poll(max(0.0, min(deadline - time.monotonic(), _LOOK))):
+            if builds.ended(self.pid):  # a child of the provider may keep the connection open
+                raise EOFError
+            if os.fstat(self._log.fileno()).st_size > _LOG_LIMIT:
+                self._log.truncate(0)
             now = time.monotonic()
-            if builds.compiling(self.pid):
+            if builds.compiling(self._zygote.pid):  # for this cell, or for another worker's, whose lock this one may wait for
                 if now - began > self._limits.build:
-                    return "build-failed"
+                    return "build-failed" if builds.compiling(self.pid) else "hang"
                 deadline = now + self._limits.run
             elif now > deadline:
                 return "hang"
-            elif _ended(self.pid):  # a child of the provider may keep the connection open
-                raise EOFError
         return ""
 
+    def _death(self) -> tuple[str, str, str]:
+        """(status, reason, detail) of a worker that ended or closed its connection."""
+        code = self._zygote.look(self.pid, _DYING)
+        if code == -signal.SIGKILL and builds.kills_for_memory() > self._killed:
+            return "out-of-memory", "killed", "the kernel killed the worker process: the machine, or this container, has no memory left"
+        return "crash", _ending(code), f"the worker process ended: {_ending(code)}"
+
     def _end(self) -> None:
-        """Kills the worker with what it started, and reaps it."""
+        """Kills the worker with what it started; the next cell starts another."""
+        pid, self.pid = self.pid, 0
         self._connection.close()
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                kill(self.pid, signal.SIGKILL)
-        self._zygote.wait(self.pid)
+        self._zygote.end(pid)
 
-    def _restart(self) -> None:
-        self._end()
-        self._start()
-
-    def _lost(self, request: Request, status: str, reason: str, detail: str, mark: int) -> Result:
-        tail = self._tail(mark)
+    def _lost(self, request: Request, status: str, reason: str, detail: str) -> Result:
         return Result(
             cell=f"{request.op}[{request.provider}-{request.case}]",
             op=request.op,
@@ -188,33 +206,40 @@ class Worker:
             platform=request.platform,
             evidence=EVIDENCE[request.platform],
             reason=reason,
-            detail=f"{detail}\n{tail}".strip(),
+            detail=f"{detail}\n{_tail(self._log)}".strip(),
             device=self.hello.device,
             versions=self.hello.versions,
             seed=request.seed,
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
 
-    def _tail(self, mark: int) -> str:
-        self._log.seek(mark)
-        return self._log.read()[-2000:].decode(errors="replace").strip()
-
     def close(self) -> None:
         """Ends the worker."""
-        self._end()
+        with contextlib.suppress(HarnessError):
+            if self.pid:
+                self._end()
         self._log.close()
 
 
-def _ended(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+def _tail(log: IO[bytes]) -> str:
+    """The end of a log, without the list of modules that Python's fault handler adds."""
+    start = max(0, os.fstat(log.fileno()).st_size - _TAIL)
+    lines = os.pread(log.fileno(), _TAIL, start).decode(errors="replace").splitlines()
+    return "\n".join(line for line in lines if not line.startswith("Extension modules:")).strip()
+
+
+def _last_line(log: IO[bytes]) -> str:
+    with contextlib.suppress(ValueError):  # closed: the session is ending
+        return (_tail(log).splitlines() or ["no output"])[-1][:300]
+    return "closed"
 
 
 def _ending(code: int | None) -> str:
     if code is None:
-        return "did not end"
-    if code < 0:
+        return "connection closed"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
         return f"signal {signal.Signals(-code).name}"
-    return f"exit code {code}"
+    except ValueError:
+        return f"signal {-code}"

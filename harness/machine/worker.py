@@ -52,7 +52,7 @@ def serve(connection: Connection, machine: str, plugins: list[str]) -> None:
     while True:
         try:
             request = msgspec.json.decode(connection.recv_bytes(), type=Request)
-        except EOFError:
+        except (EOFError, OSError):
             return
         result, healthy = _answer(bench, request)
         connection.send_bytes((HEALTHY if healthy else UNHEALTHY) + _encoder.encode(result))

@@ -11,7 +11,7 @@ from harness.store.ledger import Verdict
 from harness.store.results import STATUSES, Result
 
 Judged = tuple[Result, Verdict]
-_SHARES = ("harness", "check", "inputs", "reference", "prepare", "run")
+_SHARES = ("harness", "check", "inputs", "reference", "prepare", "kernel", "compile", "import", "run")
 
 
 def summary(rows: Sequence[Judged]) -> str:

@@ -140,7 +140,7 @@ def _entry(path: Path, number: int, raw: dict[str, Any]) -> Entry:
     missing = [name for name in ("op", "provider", "why") if not raw.get(name)]
     if missing:
         raise UsageError(f"{place}: needs {', '.join(missing)}")
-    lists = {name: tuple(raw[name]) for name in ("platforms", "arch") if name in raw}
+    lists: dict[str, Any] = {name: tuple(raw[name]) for name in ("platforms", "arch") if name in raw}
     values: dict[str, Any] = {**raw, **lists, "place": place}
     entry = Entry(**values)
     if entry.kind not in KINDS or entry.happens not in ("always", "sometimes"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ class Result(msgspec.Struct, omit_defaults=True):
     evidence   measured (on a device), interpreted (Triton's interpreter), executed (plain PyTorch on a CPU), none (did not run)
     errors     by output: the greatest error as a share of its tolerance
     figures    by output: counts, greatest differences and their index
-    seconds    by share: inputs, reference, prepare, run, check, harness
+    seconds    by share: harness, check, inputs, reference, prepare, kernel, compile, import; `run` for a cell that did not return
     """
 
     cell: str
@@ -142,5 +143,6 @@ def write_whole(path: Path, data: bytes | str) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise UsageError(f"cannot write {path}: {error.strerror}") from error

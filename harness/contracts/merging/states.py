@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 from harness.contracts import rounding
 from harness.contracts._torch import torch
@@ -10,21 +12,28 @@ from harness.contracts.attending import natural
 from harness.contracts.axes import Case, number, words
 from harness.contracts.expected import Close
 from harness.contracts.inputs import DTYPES, Draw, Inputs, dtype_of
+from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
 
+VALUES = ("random", "far", "masses", "empty", "bothempty")
 _AXES = (
     number("tokens", "t", "query tokens"),
     number("heads", "h", "query heads"),
     number("dim", "d", "head dimension", default=128),
     words("dtype", DTYPES, "dtype of the states"),
-    words("values", ("random", "far", "empty", "bothempty"), "lse values: near, far apart, one part empty, every part empty in some rows", default="random"),
+    words("values", VALUES, "lse values: near; far apart; masses 2 and 8; one part empty; every part empty in some rows", default="random"),
 )
 
 
 def _draw(case: Case, draw: Draw, parts: int) -> dict[str, torch.Tensor]:
-    """v [tokens, parts, heads, dim] and natural-log lse [tokens, parts, heads] fp32; an empty part has v = 0 and lse = -inf."""
+    """v [tokens, parts, heads, dim] and natural-log lse [tokens, parts, heads] fp32; an empty part has v = 0 and lse = -inf.
+
+    `masses` are the shards of vllm-project/vllm#47079.
+    """
     v = draw.normal(case.tokens, parts, case.heads, case.dim, dtype=dtype_of(case.dtype))
     lse = draw.normal(case.tokens, parts, case.heads, scale=64.0 if case.values == "far" else 4.0)
+    if case.values == "masses":  # softmax masses 2, 8, 2, ...: weights .2 and .8 for two parts; an lse read in the other base gives .277 or .119
+        lse[:, ::2], lse[:, 1::2] = math.log(2), math.log(8)
     if case.values in ("empty", "bothempty"):
         lse[:, -1, ::2] = -math.inf
     if case.values == "bothempty":
@@ -58,6 +67,13 @@ def merged_pairwise(v: torch.Tensor, lse: torch.Tensor) -> dict[str, torch.Tenso
         high, low = torch.maximum(total, other), torch.minimum(total, other)
         total = torch.where(gone, -math.inf, high + torch.log1p(torch.exp(low - high)))
     return {"o": o, "lse": total}
+
+
+def _for_model(g: Geometry, small: bool, **more: Any) -> Iterator[dict[str, Any]]:
+    """The states that a split prefix leaves on one rank: value heads of the un-absorbed form for mla."""
+    dim = g.model.v_dim if g.model.kind == "mla" else g.model.head_dim
+    for tokens in (3,) if small else (1, 128, 4096):
+        yield {"tokens": tokens, "heads": g.heads, "dim": dim, "dtype": "fp16" if small else "bf16", **more}
 
 
 def _work(case: Case, parts: int) -> Work:
@@ -94,6 +110,9 @@ class merge_state:
     def work(self, case: Case) -> Work:
         return _work(case, 2)
 
+    def for_model(self, g: Geometry, small: bool) -> Iterator[dict[str, Any]]:
+        return _for_model(g, small)
+
 
 @contract("merging")
 class merge_states:
@@ -118,3 +137,6 @@ class merge_states:
 
     def work(self, case: Case) -> Work:
         return _work(case, case.parts)
+
+    def for_model(self, g: Geometry, small: bool) -> Iterator[dict[str, Any]]:
+        return _for_model(g, small, parts=4)

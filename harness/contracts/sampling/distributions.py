@@ -9,27 +9,29 @@ from harness.contracts.axes import number, words
 from harness.contracts.inputs import DTYPES, Draw
 
 PROBS = ("random", "peaked", "flat", "ties", "onehot", "tail")
-LOGITS = ("random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "extreme")
+SPOILT = ("nan", "zero")
+LOGITS = ("random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "onenan", "extreme")
 
 BATCH = number("batch", "b", "rows")
 VOCAB = number("vocab", "v", "vocabulary size")
 VALUES = words("values", PROBS, "input family", default="random")
+DRAWN_VALUES = words("values", PROBS + SPOILT, "input family; nan and zero spoil every second row", default="random")
 LOGIT_VALUES = words("values", LOGITS, "input family", default="random")
 DTYPE = words("dtype", DTYPES, "dtype of the input", default="fp32")
 FORM = words("form", ("scalar", "rows", "mixed"), "the parameter as a scalar, a tensor of equal rows, or rows that differ", default="scalar")
 
 
-def probs(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def probs(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype | None = None) -> torch.Tensor:
     """[batch, vocab] rows that sum to 1 up to rounding.
 
     random: over 20 octaves; peaked: one token holds about 0.97; flat: all equal; ties: four distinct weights; onehot: one
-    token, the rest 0; tail: as random, with every second token a denormal.
+    token, the rest 0; tail: as random, with every second token a denormal; nan, zero: random with every second row spoilt.
     """
+    if values == "flat":
+        return torch.full((batch, vocab), 1 / vocab, dtype=torch.float32, device=draw.device).to(dtype or torch.float32)
     mantissa = draw.integers(batch, vocab, low=256, high=512)
-    if values in ("random", "peaked", "tail"):
+    if values in ("random", "peaked", "tail", *SPOILT):
         weights = mantissa << draw.integers(batch, vocab, low=0, high=20)
-    elif values == "flat":
-        weights = torch.ones_like(mantissa)
     elif values == "ties":
         weights = torch.ones_like(mantissa) << draw.integers(batch, vocab, low=0, high=4)
     else:
@@ -44,10 +46,12 @@ def probs(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype = 
     p = (weights.double() / weights.sum(-1, keepdim=True).double()).to(torch.float32)
     if values == "tail":
         p[:, 1::2] = (mantissa[:, 1::2].double() * 2.0**-140).to(torch.float32)
-    return p.to(dtype)
+    if values in SPOILT:
+        p[::2] = math.nan if values == "nan" else 0.0
+    return p.to(dtype or torch.float32)
 
 
-def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype | None = None) -> torch.Tensor:
     """[batch, vocab] logits.
 
     random: standard deviation 2.3; peaked: one token 20 above; flat: all 0.5; ties: multiples of 1; masked: two tokens in
@@ -56,8 +60,6 @@ def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype =
     x = draw.normal(batch, vocab, scale=2.0)
     if values == "peaked":
         x.scatter_(1, draw.integers(batch, 1, low=0, high=vocab), 24.0)
-    elif values == "flat":
-        x.fill_(0.5)
     elif values == "ties":
         x = torch.round(x)
     elif values == "masked":
@@ -67,9 +69,11 @@ def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype =
         x[::2] = -math.inf
     elif values == "nan":
         x[::2] = math.nan
+    elif values == "onenan":
+        x[::2].scatter_(1, draw.integers(batch, 1, low=0, high=vocab)[::2], math.nan)
     elif values == "extreme":
         x = x * 1024.0
-    return x.to(dtype)
+    return x.to(dtype or torch.float32)
 
 
 def per_row(form: str, value: float, batch: int, others: tuple[float, ...], dtype: torch.dtype, device: str) -> torch.Tensor | int | float:
@@ -85,3 +89,8 @@ def column(value: torch.Tensor | int | float, batch: int, dtype: torch.dtype, de
     if isinstance(value, torch.Tensor):
         return value.to(dtype).view(-1, 1)
     return torch.full((batch, 1), value, dtype=dtype, device=device)
+
+
+def of_row(value: torch.Tensor | int | float, row: int) -> float:
+    """One row's parameter, of any form, as a Python number."""
+    return float(value[row]) if isinstance(value, torch.Tensor) else float(value)

@@ -1,42 +1,106 @@
-"""SGLang's Triton sampling kernels (top-k and top-p renormalisation are its ROCm path)."""
+"""SGLang's Triton sampling kernels: filters (its ROCm path), temperature softmax, grammar mask."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
+from harness.contracts import Case
+from harness.providers.isolate import isolate
 from harness.providers.registry import implements
 from harness.providers.resolve import resolve
+from harness.providers.sglang_triton.interpreting import NOTE, plain, shown
 
 EVERYWHERE = {"cuda", "rocm", "interpret"}
-ROUND_IS_CUDA = "under the interpreter the wrapper's is_cuda check is gone round: its _prepare_probs is replaced"
+RENORM = "sglang.kernels.ops.sampling.renorm_triton"
 
 
-@contextlib.contextmanager
-def cpu_accepted() -> Iterator[None]:
-    """SGLang's renorm wrappers refuse a CPU tensor only by `.is_cuda`; under the interpreter the same preparation runs without that line."""
-    from sglang.kernels.ops.sampling import renorm_triton
-
-    original = renorm_triton._prepare_probs
-    renorm_triton._prepare_probs = lambda probs: probs.float().contiguous()
-    try:
-        yield
-    finally:
-        renorm_triton._prepare_probs = original
+def _renorm(x: Any, name: str, probs: Any, parameter: Any) -> Any:
+    probs, parameter = shown(x, probs, parameter)
+    return plain(resolve(f"{RENORM}:{name}")(probs, parameter))
 
 
-def _renorm(x: Any, name: str, parameter: Any) -> Any:
-    function = resolve(f"sglang.kernels.ops.sampling.renorm_triton:{name}")
-    with cpu_accepted() if x.device == "cpu" else contextlib.nullcontext():
-        return function(x.probs, parameter)
-
-
-@implements("top_k_renorm", library="sglang", name="sglang_triton", platforms=EVERYWHERE, semantics={"ties": "all"}, notes=(ROUND_IS_CUDA,))
+@implements("top_k_renorm", library="sglang", name="sglang_triton", platforms=EVERYWHERE, semantics={"ties": "all"}, notes=(NOTE,))
 def top_k_renorm(x: Any) -> Any:
-    return _renorm(x, "top_k_renorm_probs_triton", x.top_k)
+    return _renorm(x, "top_k_renorm_probs_triton", x.probs, x.top_k)
 
 
-@implements("top_p_renorm", library="sglang", name="sglang_triton", platforms=EVERYWHERE, semantics={"ties": "all"}, notes=(ROUND_IS_CUDA,))
+@implements("top_p_renorm", library="sglang", name="sglang_triton", platforms=EVERYWHERE, semantics={"ties": "all"}, notes=(NOTE,))
 def top_p_renorm(x: Any) -> Any:
-    return _renorm(x, "top_p_renorm_probs_triton", x.top_p)
+    return _renorm(x, "top_p_renorm_probs_triton", x.probs, x.top_p)
+
+
+@implements(
+    "top_k_top_p_filter", library="sglang", name="sglang_triton", platforms=EVERYWHERE, semantics={"ties": "all", "order": "top-k-first"}, notes=(NOTE,)
+)
+def top_k_top_p_filter(x: Any) -> Any:
+    """One after the other, as its speculative verification calls them."""
+    kept = _renorm(x, "top_k_renorm_probs_triton", x.probs, x.top_k)
+    return _renorm(x, "top_p_renorm_probs_triton", kept, x.top_p)
+
+
+def temperatures(x: Any) -> Any:
+    """fp32 [batch, 1], the form in which SGLang carries temperatures."""
+    import torch
+
+    if isinstance(x.temperature, torch.Tensor):
+        return x.temperature.view(-1, 1)
+    return torch.full((x.logits.shape[0], 1), x.temperature, dtype=torch.float32, device=x.device)
+
+
+def _splits(case: Case) -> str | None:
+    if case.dtype != "fp32" or case.batch > 32:
+        return "SGLang's wrapper gives this to torch.softmax (not fp32, or more than 32 rows)"
+    parts = min(-(-512 // case.batch), max(1, -(-case.vocab // 2048)))
+    block = max(2048, 1 << (-(-case.vocab // parts) - 1).bit_length())
+    return None if case.vocab > block else "SGLang's wrapper gives this to torch.softmax (one split)"
+
+
+@implements("temperature_softmax", library="sglang", name="sglang_triton", platforms=EVERYWHERE, accepts=_splits, notes=(NOTE,))
+def temperature_softmax(x: Any) -> Any:
+    softmax = resolve("sglang.kernels.ops.sampling.temperature_softmax:temperature_softmax")
+    return plain(softmax(*shown(x, x.logits, temperatures(x))))
+
+
+DSPARK = ("sglang.kernels.ops.speculative.dspark.dspark_accept", "sglang.srt.speculative.dspark_components.kernels.dspark_accept")
+
+
+@implements(
+    "temperature_softmax",
+    library="sglang",
+    name="sglang_triton_dspark",
+    platforms=EVERYWHERE,
+    notes=("under the interpreter the kernel and its wrapper are taken out of the module's source, which does not import without transformers",),
+)
+def softmax_temp(x: Any) -> Any:
+    """The softmax of DSPARK's verification: any rows, any dtype, three passes."""
+    if x.device == "cpu":
+        import torch
+        import triton
+        import triton.language as tl
+
+        softmax = isolate(DSPARK[0], "_softmax_temp_kernel", "softmax_temp_triton", given={"torch": torch, "triton": triton, "tl": tl}).softmax_temp_triton
+    else:
+        softmax = resolve(*(f"{place}:softmax_temp_triton" for place in DSPARK))
+    return softmax(logits=x.logits, temperatures=temperatures(x), rows_per_request=1)
+
+
+@implements(
+    "temperature_softmax",
+    library="sglang",
+    name="sglang_triton_denoiser",
+    platforms=EVERYWHERE,
+    accepts=lambda case: None if case.dtype == "fp32" else "SGLang's denoiser statistics take fp32 logits",
+)
+def denoiser_statistics(x: Any) -> Any:
+    """The probabilities of the block denoiser, one canvas of one row a request."""
+    statistics = resolve("sglang.kernels.ops.sampling.denoiser_statistics:denoiser_statistics")
+    return statistics(x.logits.unsqueeze(1), temperatures(x).view(-1))[0].squeeze(1)
+
+
+@implements("token_bitmask", library="sglang", name="sglang_triton", platforms=EVERYWHERE)
+def token_bitmask(x: Any) -> None:
+    apply = resolve(
+        "sglang.kernels.ops.grammar.bitmask_ops:apply_token_bitmask_inplace_triton",
+        "sglang.srt.constrained.triton_ops.bitmask_ops:apply_token_bitmask_inplace_triton",
+    )
+    apply(x.logits, x.bitmask, None if x.indices is None else x.indices.tolist())

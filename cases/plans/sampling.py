@@ -1,0 +1,155 @@
+"""Cases of the sampling family."""
+
+from tools import line, product, threewise
+
+DTYPES = ["fp32", "fp16", "bf16"]
+FORMS = ["scalar", "rows", "mixed"]
+PROBS = ["random", "peaked", "flat", "ties", "onehot", "tail"]
+LOGITS = ["random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "onenan", "extreme"]
+VOCABS = [9, 111, 1000, 57344, 57345, 65535, 65536, 129280, 151936, 163840, 248320]
+SERVED = [129280, 151936, 163840, 248320]
+TOP_K = [1, 2, 10, 20, 50, 51, 100, 256, 257, 500, 1024, 1 << 30]
+TOP_P = [0, 1e-4, 0.1, 0.5, 0.9, 0.95, 0.9999999, 1]
+MIN_P = [0, 0.02, 0.1, 0.5, 1]
+OFF_K = [0, -1]
+BITS = ["random", "sparse", "none", "every"]
+
+
+def around(vocab):
+    """The values of k that meet a vocabulary: inside it, at its edge, past it, off."""
+    return [k for k in TOP_K if k < vocab or k == 1 << 30] + [vocab - 1, vocab, vocab + 1, *OFF_K]
+
+
+def filters(vocab, batch, dtypes):
+    """Both renormalisations: every k and p by row, the gates as scalars too, every input family and dtype."""
+    yield from product("top_k_renorm", batch=batch, vocab=vocab, k=around(vocab), form="rows")
+    yield from product("top_k_renorm", batch=batch, vocab=vocab, k=[1, 50, vocab, vocab + 1, 1 << 30, *OFF_K])
+    yield from product("top_p_renorm", batch=batch, vocab=vocab, p=TOP_P, form=["scalar", "rows"])
+    yield from product("top_k_renorm", batch=batch + 5, vocab=vocab, k=[0, 3, 50], form="mixed", dtype=dtypes)
+    yield from product("top_p_renorm", batch=batch + 5, vocab=vocab, p=[0, 0.9], form="mixed", dtype=dtypes)
+    yield from product("top_k_renorm", batch=batch, vocab=vocab, k=vocab // 2, values=PROBS, dtype=dtypes)
+    yield from product("top_k_renorm", batch=batch, vocab=vocab, k=2, values=PROBS)
+    yield from product("top_p_renorm", batch=batch, vocab=vocab, p=0.95, values=PROBS, dtype=dtypes)
+
+
+def together(vocabs, batch):
+    """top-k and top-p together, filtered and drawn; min-p the same."""
+    for name in ("top_k_top_p_filter", "top_k_top_p_sample"):
+        for vocab in vocabs:
+            yield from product(name, batch=batch, vocab=vocab, k=[1, 4, vocab], p=[0.1, 0.9, 1], form="rows")
+            yield from product(name, batch=batch, vocab=vocab, k=[4, vocab], p=[0.1, 1])
+        yield from product(name, batch=batch + 5, vocab=vocabs, k=[3, 1 << 30], p=[0, 0.82], form="mixed")
+        yield from product(name, batch=batch, vocab=vocabs, k=4, p=0.82, values=PROBS)
+    for name in ("min_p_filter", "min_p_sample"):
+        yield from product(name, batch=batch, vocab=vocabs, min_p=MIN_P, form="rows")
+        yield from product(name, batch=batch, vocab=vocabs, min_p=0.1)
+        yield from product(name, batch=batch + 5, vocab=vocabs, min_p=0.1, form="mixed")
+        yield from product(name, batch=batch, vocab=vocabs, min_p=0.1, values=PROBS)
+
+
+def edges():
+    """Rows with one token tell a k of 0 that keeps nothing, or draws the first id, from one that keeps all; spoilt rows."""
+    yield from product("top_k_top_p_filter", batch=3, vocab=9, k=OFF_K, p=1, form=["scalar", "rows"])
+    yield from product("top_k_top_p_sample", batch=3, vocab=9, k=OFF_K, p=1, form=["scalar", "rows"], values="onehot")
+    yield from product("top_k_top_p_sample", batch=1, vocab=32000, k=1 << 30, p=1, values="onehot", draws=64)
+    yield from product("top_k_top_p_sample", batch=4, vocab=111, k=4, p=0.9, values=["nan", "zero"])
+    yield from product("min_p_sample", batch=4, vocab=111, min_p=0.1, values=["nan", "zero"])
+    yield from product("sample", batch=4, vocab=111, values=["nan", "zero"])
+    yield from product("seeded_sample", batch=8, vocab=111, k=[0, 10], seeds="unlucky", values="onehot")
+    yield from product("seeded_sample", batch=8, vocab=111, k=10, p=[0.9, 1], seeds=["plain", "unlucky"])
+    yield from product("greedy", batch=[64, 65], vocab=111, values=["random", "ties", "nan", "allmasked"])
+    yield from product("greedy", batch=4, vocab=111, cap=30, values=["random", "extreme"])
+    yield from product("token_bitmask", batch=3, vocab=[96, 111], padding=[5, 64])
+    yield from product("penalties", batch=4, vocab=111, length=[0, 64], frequency=[0, 2], presence=[0, -1.5], repetition=[1, 1.25])
+
+
+def smoke():
+    yield from filters(111, 3, ["fp32", "fp16"])
+    yield from product("top_k_renorm", batch=2, vocab=1025, k=[50, 51, 256, 257, 500])
+    yield from product("top_p_renorm", batch=2, vocab=[9, 1025], p=[0.1, 0.9, 0.9999999])
+    yield from product("top_k_renorm", batch=1, vocab=163840, k=[50, 51])
+    yield from product("top_p_renorm", batch=1, vocab=163840, p=[0.95, 0.9999999, 1])
+    yield from together([111], 3)
+    yield from edges()
+    yield from product("sample", batch=[1, 4], vocab=[9, 111], values=PROBS)
+    yield from product("seeded_sample", batch=4, vocab=111, values=PROBS)
+    yield from product("temperature_softmax", batch=3, vocab=[9, 4097], temperature=[0.05, 1, 2], form=FORMS)
+    yield from product("temperature_softmax", batch=4, vocab=4097, temperature=0.7, form="rows", values=LOGITS)
+    yield from product("temperature_softmax", batch=[1, 32, 33], vocab=[2048, 2049], temperature=0.7, form="rows", dtype=["fp32", "fp16"])
+    yield from product("greedy", batch=4, vocab=[111, 4097], values=LOGITS, dtype=["fp32", "fp16"])
+    yield from product("greedy", batch=1, vocab=163840)
+    yield from product("token_bitmask", batch=4, vocab=[9, 111, 4097], bits=BITS, rows=["all", "some"])
+    yield from product("token_bitmask", batch=4, vocab=111, rows=["all", "some"], dtype="fp16")
+    yield from product("penalties", batch=4, vocab=111, values=["random", "masked", "ties"], dtype=["fp32", "fp16"])
+
+
+def pr():
+    yield from filters(1000, 3, DTYPES)
+    yield from product("top_k_renorm", batch=[1, 16], vocab=[57344, 57345, 65535, 65536], k=[50, 51, 256, 257], form="rows")
+    yield from product("top_k_renorm", batch=8, vocab=[114688, 114689], k=50, dtype=["fp16", "bf16"])
+    yield from product("top_k_renorm", batch=200, vocab=[57344, 57345], k=20, form="mixed", dtype=["fp32", "bf16"])
+    yield from product("top_p_renorm", batch=8, vocab=[2047, 2048, 57345, 65536], p=[0.9, 1], form="rows")
+    for vocab in SERVED:
+        yield from product("top_k_renorm", batch=16, vocab=vocab, k=[20, vocab - 1, 0, -1], form="rows")
+        yield from product("top_p_renorm", batch=16, vocab=vocab, p=[0.95, 0.9999999], form="rows")
+        for name in ("top_k_top_p_filter", "top_k_top_p_sample"):
+            yield from product(name, batch=8, vocab=vocab, k=[20, 1 << 30], p=0.95, form="rows")
+        yield from product("min_p_sample", batch=8, vocab=vocab, min_p=0.05, form="rows")
+        yield from product("sample", batch=8, vocab=vocab, values=["random", "onehot"])
+        yield from product("seeded_sample", batch=4, vocab=vocab)
+        yield from product("temperature_softmax", batch=[1, 32, 33], vocab=vocab, temperature=0.6, form="rows")
+        yield from product("greedy", batch=[1, 64, 65], vocab=vocab)
+        yield from product("token_bitmask", batch=32, vocab=vocab, dtype=["fp32", "bf16"])
+        yield from product("penalties", batch=16, vocab=vocab)
+    yield from together([1000], 3)
+    yield from edges()
+    yield from product("sample", batch=4, vocab=1000, values=PROBS, dtype=["fp32", "bf16"])
+    yield from product("seeded_sample", batch=8, vocab=1000, values=["random", "ties", "onehot", "tail"])
+    yield from product("temperature_softmax", batch=4, vocab=[2048, 2049, 24575, 24576], temperature=[0.05, 2], form="mixed")
+    yield from product("temperature_softmax", batch=[128, 129], vocab=24576, temperature=0.7)
+    yield from product("temperature_softmax", batch=4, vocab=32768, temperature=0.7, form="rows", values=LOGITS, dtype=DTYPES)
+    yield from product("greedy", batch=4, vocab=32768, values=LOGITS, dtype=DTYPES)
+    yield from product("greedy", batch=4, vocab=[9, 4097], values=LOGITS)
+    yield from product("greedy", batch=[256, 257], vocab=4097, values=["random", "nan"])
+    yield from product("token_bitmask", batch=4, vocab=4097, bits=BITS, rows=["all", "some"])
+    yield from product("token_bitmask", batch=4, vocab=111, rows=["all", "some"], dtype=DTYPES)
+    yield from product("penalties", batch=8, vocab=1000, values=["random", "masked", "ties"], dtype=DTYPES)
+
+
+def nightly():
+    yield from pr()
+    small = [9, 111, 1000, 57345, 65536]
+    batches = [1, 3, 17, 128]
+    yield from threewise("top_k_renorm", batch=batches, vocab=VOCABS, k=[*TOP_K, *OFF_K], form=FORMS, dtype=DTYPES, values=PROBS)
+    yield from threewise("top_p_renorm", batch=batches, vocab=VOCABS, p=TOP_P, form=FORMS, dtype=DTYPES, values=PROBS)
+    for name in ("top_k_top_p_filter", "top_k_top_p_sample"):
+        yield from threewise(name, batch=[1, 3, 17], vocab=VOCABS, k=[1, 2, 50, 51, 257, 1024, 1 << 30], p=TOP_P, form=FORMS, values=PROBS)
+    for name in ("min_p_filter", "min_p_sample"):
+        yield from threewise(name, batch=[1, 3, 17], vocab=small, min_p=MIN_P, form=FORMS, dtype=DTYPES, values=PROBS)
+    yield from threewise("sample", batch=batches, vocab=VOCABS, draws=[1, 16, 64], dtype=DTYPES, values=PROBS)
+    yield from threewise("seeded_sample", batch=[1, 4, 16], vocab=small, k=[0, 1, 50], p=[0.1, 0.9, 1], values=PROBS)
+    yield from threewise("temperature_softmax", batch=[1, 32, 33, 129], vocab=VOCABS, temperature=[0.05, 0.6, 1, 2], form=FORMS, dtype=DTYPES, values=LOGITS)
+    yield from threewise("greedy", batch=[1, 8, 64, 65, 257], vocab=VOCABS, dtype=DTYPES, values=LOGITS)
+    yield from threewise("token_bitmask", batch=[1, 8, 129], vocab=VOCABS, bits=BITS, rows=["all", "some"], dtype=DTYPES)
+    yield from threewise("penalties", batch=[1, 8, 33], vocab=VOCABS, length=[1, 16, 256], values=["random", "masked", "ties"], dtype=DTYPES)
+    for vocab in SERVED:
+        yield from line("top_k_renorm", "batch", [1, 2, 4, 8, 16, 32, 64, 128, 256], vocab=vocab, k=50, form="rows")
+        yield from line("top_p_renorm", "batch", [1, 2, 4, 8, 16, 32, 64, 128, 256], vocab=vocab, p=0.95, form="rows")
+        yield from line("top_k_renorm", "k", [1, 2, 10, 20, 49, 50, 51, 52, 100, 255, 256, 257, 500, 1024], batch=64, vocab=vocab)
+        yield from line("top_k_top_p_sample", "batch", [1, 2, 4, 8, 16, 32, 64], vocab=vocab, k=50, p=0.95, form="rows", draws=1)
+        yield from line("temperature_softmax", "batch", [1, 2, 4, 8, 16, 31, 32, 33, 64, 128, 129, 256], vocab=vocab, temperature=0.6, form="rows")
+        yield from line("greedy", "batch", [1, 2, 4, 8, 16, 32, 63, 64, 65, 128, 256, 257], vocab=vocab)
+        yield from line("token_bitmask", "batch", [1, 2, 4, 8, 16, 32, 64, 128, 256], vocab=vocab, dtype="bf16")
+    yield from line("top_k_renorm", "vocab", [32000, 57343, 57344, 57345, 57346, 65535, 65536, 65537, 128256, 131072], batch=64, k=50)
+    for batch in (65535, 65536, 65537):
+        yield from product("top_k_renorm", batch=batch, vocab=[111, 1000], k=10, form=["scalar", "mixed"])
+        yield from product("top_p_renorm", batch=batch, vocab=[111, 2048], p=0.9, form=["scalar", "mixed"])
+        yield from product("top_k_top_p_sample", batch=batch, vocab=111, k=10, p=0.9, form="mixed", draws=1)
+        yield from product("min_p_sample", batch=batch, vocab=111, min_p=0.1, form="mixed", draws=1)
+        yield from product("sample", batch=batch, vocab=111, draws=1)
+        yield from product("temperature_softmax", batch=batch, vocab=[111, 2049], temperature=0.7, form="mixed")
+        yield from product("greedy", batch=batch, vocab=[111, 4097])
+        yield from product("token_bitmask", batch=batch, vocab=[111, 4096], dtype="bf16")
+        yield from product("penalties", batch=batch, vocab=111)
+    yield from product("greedy", batch=16385, vocab=131072, dtype="bf16", values="flat")  # more than 2^31 logits
+    yield from product("token_bitmask", batch=16385, vocab=131072, dtype="bf16", bits="none")

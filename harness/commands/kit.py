@@ -1,0 +1,137 @@
+"""What a repro script has of its own: short stand-ins for the harness's inputs, memory and look-ups. `inline` writes the parts it needs into the script.
+
+Imports nothing of this package, so that the parts stand alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import io
+import math
+import zlib
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+
+class Inputs(SimpleNamespace):
+    """The call's inputs as attributes."""
+
+    def tensors(self) -> Any:
+        """Name and tensor of each input."""
+        return [(name, value) for name, value in vars(self).items() if isinstance(value, torch.Tensor)]
+
+    def copy_with(self, **fields: Any) -> Any:
+        """The same inputs with some fields replaced."""
+        return type(self)(**{**vars(self), **fields})
+
+
+class Scratch:
+    """Poisoned memory between fences of 256 bytes."""
+
+    def __init__(self, device: str) -> None:
+        self.device, self.outputs, self.blocks = device, {}, []  # type: ignore[var-annotated]
+
+    def empty(self, *shape: int, dtype: Any) -> Any:
+        """All bits one where a float belongs, 0x5a bytes elsewhere."""
+        block = torch.full((math.prod(shape) * dtype.itemsize + 512,), 255 if dtype.is_floating_point else 90, dtype=torch.uint8, device=self.device)
+        block[:256] = block[-256:] = 165
+        self.blocks.append(block)
+        return block[256:-256].view(dtype).view(shape)
+
+    def output(self, name: str, *shape: int, dtype: Any = None, like: Any = None) -> Any:
+        """The buffer of an output."""
+        self.outputs[name] = self.empty(*(shape or like.shape), dtype=dtype or like.dtype)
+        return self.outputs[name]
+
+    def workspace(self, nbytes: int) -> Any:
+        """Zeroed bytes."""
+        return self.empty(nbytes, dtype=torch.uint8).zero_()
+
+    def copy(self, tensor: Any) -> Any:
+        """A copy of an input that the call overwrites."""
+        return self.empty(*tensor.shape, dtype=tensor.dtype).copy_(tensor)
+
+    def intact(self) -> bool:
+        """Whether every fence stands; says so when not."""
+        broken = [block.numel() - 512 for block in self.blocks if bool((torch.cat((block[:256], block[-256:])) != 165).any())]
+        return told("memory", f"the call wrote outside buffers of {broken} bytes" if broken else "")
+
+
+class Unsupported(SystemExit):
+    """The library says that it does not take this case."""
+
+    def __init__(self, why: str) -> None:
+        print("unsupported:", why)
+        super().__init__(0)
+
+
+def resolve(*places: str) -> Any:
+    """The first of `module:name` that exists."""
+    for place in places:
+        module, _, name = place.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError):
+            found = None
+        if found is not None:
+            return found
+    raise LookupError(f"unbound: {places}")
+
+
+def unpack(text: str, device: str) -> Any:
+    """Data that was written as text."""
+    return torch.load(io.BytesIO(zlib.decompress(base64.b64decode(text))), map_location=device, weights_only=True)
+
+
+def unchanged(x: Any, before: Any) -> bool:
+    """Whether the inputs hold the bits they held; names those that do not."""
+    changed = [name for name, old in before.items() if not torch.equal(bits(getattr(x, name)), bits(old))]
+    return told("inputs", f"the call changed {changed}" if changed else "")
+
+
+def bits(tensor: Any) -> Any:
+    """The bytes of a tensor."""
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def named(returned: Any, names: Any, written: Any) -> Any:
+    """Outputs by name: a dict, one or several tensors, or None for what was written in place."""
+    if isinstance(returned, dict) or returned is None:
+        return written if returned is None else returned
+    return dict(zip(names, returned if isinstance(returned, (tuple, list)) else (returned,), strict=False))
+
+
+def shaped(name: str, actual: Any, shape: Any, dtype: Any) -> bool:
+    """Whether the output is a tensor of that shape (None: any) and dtype (or `a floating dtype`, `an integer dtype`); says so when not."""
+    if not isinstance(actual, torch.Tensor):
+        return told(name, f"expected a tensor, got {actual!r}")
+    right = actual.is_floating_point() == (dtype == "a floating dtype") if isinstance(dtype, str) else actual.dtype == dtype
+    right = right and shape in (None, tuple(actual.shape))
+    return told(name, "" if right else f"expected shape {shape}, {dtype}, got {tuple(actual.shape)}, {actual.dtype}")
+
+
+def told(name: str, wrong: Any) -> bool:
+    """Whether a check has nothing to say; prints what it says."""
+    if wrong:
+        print(f"{name}: {wrong}")
+    return not wrong
+
+
+def compared(name: str, actual: Any, golden: Any, slack: Any = None, undefined: Any = None) -> bool:
+    """Whether every element is within an ulp of its dtype and `slack` (None: equal); prints the count and the greatest difference."""
+    got, golden = actual.double(), golden.double()
+    right = (got == golden) | (got.isnan() & golden.isnan()) if slack is None else got == golden
+    gap = (got - golden).abs().masked_fill(right, 0).nan_to_num(math.inf, math.inf)
+    info = None if slack is None else torch.finfo(actual.dtype)
+    wrong = gap > (0 if info is None else info.eps * golden.abs().nan_to_num(0, 0) + info.smallest_normal + slack.double())
+    wrong = wrong if undefined is None else wrong & ~undefined
+    if bool(wrong.any()):
+        at = tuple(torch.nonzero(wrong & (gap == gap[wrong].max()))[0].tolist())
+        print(f"{name}: {int(wrong.sum())} of {wrong.numel()} elements wrong; greatest difference {gap[at]:.3g} at index {at}")
+        print(
+            *(f"  {word} {value[at]:.9g}, its row {value[at[:-1]].flatten()[:6].tolist()}" for word, value in (("expected", golden), ("actual", got))), sep="\n"
+        )
+    return not bool(wrong.any())

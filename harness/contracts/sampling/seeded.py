@@ -1,0 +1,110 @@
+"""seeded_sample: the same seed, position and row give the same token, in any slot of a batch and on any call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from harness.contracts import rounding
+from harness.contracts._torch import torch
+from harness.contracts.axes import Case, number, real, words
+from harness.contracts.expected import Judged
+from harness.contracts.inputs import Draw, Inputs
+from harness.contracts.models import Geometry
+from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.sampling import filters, murmur
+from harness.contracts.sampling.distributions import BATCH, VALUES, VOCAB, probs
+
+
+@contract("sampling")
+class seeded_sample:
+    """One token a row, fixed by the row's seed and position.
+
+    probs fp32 [2 batch, vocab]; seeds, positions int64 [2 batch]; twin int64 [batch]: row batch + i is row twin[i] again,
+    in another slot; top_k int, top_p float (off by default; joint) -> ids [2 batch, 2], the second column from a second call.
+    seeds `unlucky`: one column without mass hashes to 2^32 - 1, whose Gumbel noise is infinite unless it is bounded.
+    noise `murmur3`: the token is the one with the greatest log(p) - log(-log(h / (2^32 - 1))), h the MurmurHash3 of seed,
+    position and column; rounding of log(p) to fp32 may decide between neighbours.
+    """
+
+    axes = (
+        BATCH,
+        VOCAB,
+        number("k", "k", "tokens kept", default=0),
+        real("p", "p", "mass kept", default=1.0),
+        words("seeds", ("plain", "unlucky"), "seeds as they come, or solved for the worst hash", default="plain"),
+        VALUES,
+    )
+    outputs = ("ids",)
+    semantics = {"ties": ("all", "exactly-k"), "noise": ("any", "murmur3")}
+
+    def inputs(self, case: Case, draw: Draw) -> Inputs:
+        p = probs(draw, case.batch, case.vocab, case.values)
+        seeds = draw.bits(case.batch) & 0x7FFFFFFFFFFFFFFF
+        positions = draw.integers(case.batch, low=0, high=1 << 17)
+        if case.seeds == "unlucky":
+            columns = (p > 0).int().argmin(-1) if not case.k else torch.full((case.batch,), case.vocab - 1)
+            solved = [murmur.seed_for(murmur.WORD, at, column) for at, column in zip(positions.tolist(), columns.tolist(), strict=True)]
+            seeds = torch.tensor(solved, dtype=torch.int64, device=draw.device)
+        twin = draw.permutation(case.batch)
+        order = torch.cat((torch.arange(case.batch, device=draw.device), twin))
+        return Inputs(case, draw.device, probs=p[order], seeds=seeds[order], positions=positions[order], twin=twin, top_k=case.k, top_p=case.p)
+
+    def allowed(self, x: Inputs, semantics: Semantics) -> torch.Tensor:
+        """bool [2 batch, vocab]: what the filters leave, and of it what the declared noise picks."""
+        k = torch.full((x.probs.shape[0], 1), x.top_k, dtype=torch.int64, device=x.device)
+        support = filters.nucleus(x.probs, k, torch.full_like(k, x.top_p, dtype=torch.float64), semantics["ties"])
+        if semantics["noise"] == "any" or x.top_k or x.top_p < 1:
+            return support.allowed
+        score = torch.log(x.probs.double())
+        band = 4 * rounding.FP32 * (1 + score.masked_fill(score.isinf(), 0.0).abs())
+        share = (murmur.hashes(x.seeds, x.positions, x.case.vocab).double() / murmur.WORD).clamp(1e-300, 1 - 2.0**-33)
+        score = score - torch.log(-torch.log(share))
+        return support.allowed & (score + band >= (score - band).amax(-1, keepdim=True))
+
+    def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Judged]:
+        allowed, batch, twin = self.allowed(x, semantics), x.case.batch, x.twin
+
+        def judge(ids: Any) -> tuple[str, str] | None:
+            if not isinstance(ids, torch.Tensor) or tuple(ids.shape) != (2 * batch, 2):
+                return "shape", f"expected ids of shape {(2 * batch, 2)}, got {tuple(getattr(ids, 'shape', ()))}"
+            ids = ids.long()
+            outside = (ids < 0) | (ids >= allowed.shape[1])
+            wrong = outside | ~allowed.gather(1, ids.clamp(0, allowed.shape[1] - 1))
+            if bool(wrong.any()):
+                row, call = torch.nonzero(wrong)[0].tolist()
+                return "support", f"Wrong draws: {int(wrong.sum())} / {wrong.numel()}\nRow {row}, call {call}: drew id {int(ids[row, call])}"
+            if bool((ids[:, 0] != ids[:, 1]).any()):
+                row = int(torch.nonzero(ids[:, 0] != ids[:, 1])[0])
+                return "invariant", f"Row {row}: the same seed and position gave {ids[row].tolist()} on two calls"
+            moved = ids[:batch][twin] != ids[batch:]
+            if bool(moved.any()):
+                at = int(torch.nonzero(moved[:, 0])[0])
+                first, second = int(ids[int(twin[at]), 0]), int(ids[batch + at, 0])
+                text = f"Rows that depend on their slot: {int(moved[:, 0].sum())} / {batch}"
+                return "invariant", f"{text}\nSlots {int(twin[at])} and {batch + at}: same row, seed and position, ids {first} and {second}"
+            return None
+
+        return {"ids": Judged(judge)}
+
+    def second(self, x: Inputs, semantics: Semantics) -> dict[str, torch.Tensor]:
+        """Row by row in plain Python: the best of log(p) plus Gumbel noise among what is kept by rank."""
+        ids = []
+        for p, seed, position in zip(x.probs.double().tolist(), x.seeds.tolist(), x.positions.tolist(), strict=True):
+
+            def score(i: int, p: list[float] = p, seed: int = seed, position: int = position) -> float:
+                share = min(max(murmur.hash_one(seed, position, i) / murmur.WORD, 1e-300), 1 - 2.0**-33)
+                return math.log(p[i]) - math.log(-math.log(share))
+
+            kept = filters.kept_by_rank(p, x.top_k, x.top_p, semantics["ties"])
+            ids.append(max(kept, key=score))
+        return {"ids": torch.tensor(ids)[:, None].expand(-1, 2)}
+
+    def work(self, case: Case) -> Work:
+        elements = 2 * case.batch * case.vocab
+        return Work(20 * elements, elements * 4)
+
+    def for_model(self, g: Geometry, small: bool) -> Iterator[dict[str, Any]]:
+        for batch in (1,) if small else (1, 8, 32):
+            yield {"batch": batch, "vocab": g.model.vocab}

@@ -1,0 +1,139 @@
+"""dspark_accept_sampling: sampled acceptance of a block by the provider's own random numbers, judged by what is possible."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from harness.contracts._torch import torch
+from harness.contracts.axes import Case, number, words
+from harness.contracts.expected import Judged
+from harness.contracts.inputs import Draw, Inputs
+from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.sampling.distributions import logits
+from harness.contracts.speculative.chain import BATCH, SLOTS, VOCAB
+from harness.contracts.speculative.chain_rules import stops
+from harness.contracts.speculative.walk import Said
+
+CLOSE = 1e-4  # relative: p and q nearer than this may compare either way
+
+
+@contract("speculative")
+class dspark_accept_sampling:
+    """Token-by-token speculative sampling from logits, cut to a verify budget.
+
+    candidates int64 [batch, slots], target_logits fp32 [batch * slots, vocab], draft_logits fp32 and draft_probs, their softmax, [batch,
+    slots - 1, vocab], temperatures fp32 [batch, 1], verify_lens int32 [batch] or None -> correct_len int32 (at most
+    verify_lens - 1), bonus int64 (a token of max(p - q, 0) at the rejection, of p after the last draft, or the draft after the cut),
+    cap_trim_lens int32 (drafts cut off), all [batch]. Draft rows are flat over 2^m tokens, so that q is exact at any temperature.
+    """
+
+    axes = (
+        BATCH,
+        SLOTS,
+        VOCAB,
+        words("values", ("random", "decided", "accepted", "rejected"), "either may happen, each is certain, all, none", default="random"),
+        number("spread", "w", "log2 of the tokens a draft row holds; 0: certain of its token", default=3),
+        words("cut", ("whole", "cut"), "verify every slot, or a hashed number of them", default="whole"),
+    )
+    outputs = ("correct_len", "bonus", "cap_trim_lens")
+
+    def inputs(self, case: Case, draw: Draw) -> Inputs:
+        batch, slots, vocab = case.batch, case.slots, case.vocab
+        tokens = draw.integers(batch, slots, low=0, high=vocab)
+        rows = logits(draw, batch * slots, vocab, "random").view(batch, slots, vocab)
+        sure = draw.integers(batch, slots - 1, low=0, high=4) != 0
+        if case.values in ("accepted", "rejected"):
+            sure = torch.full_like(sure, case.values == "accepted")
+        if case.values != "random":
+            rows[:, :-1].scatter_(2, tokens[:, 1:, None], torch.where(sure, 40.0, -math.inf)[:, :, None])
+        held = (tokens[:, 1:, None] + 5 * torch.arange(1 << case.spread, device=draw.device)) % vocab
+        draft = torch.full((batch, slots - 1, vocab), -math.inf, device=draw.device).scatter_(2, held, 0.0)
+        lens = draw.integers(batch, low=1, high=slots + 1).to(torch.int32) if case.cut == "cut" else None
+        return Inputs(
+            case,
+            draw.device,
+            candidates=tokens,
+            target_logits=rows.flatten(0, 1),
+            draft_logits=draft,
+            draft_probs=(draft == 0).float() * 2.0**-case.spread,
+            temperatures=torch.ones(batch, 1, device=draw.device),
+            verify_lens=lens,
+        )
+
+    def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Judged]:
+        p = torch.softmax(x.target_logits.double(), -1).view(x.case.batch, x.case.slots, -1)
+        chosen = x.candidates[:, 1:, None]
+        at_p, at_q = p[:, :-1].gather(2, chosen).squeeze(2), x.draft_probs.gather(2, chosen).squeeze(2).double()
+        stop = stops(at_p > at_q * (1 + CLOSE), at_p <= 0, block=False)
+        support = p > 0
+        support[:, :-1] &= p[:, :-1] > x.draft_probs.double() * (1 - CLOSE)
+        lens = torch.full_like(x.candidates[:, 0], x.case.slots) if x.verify_lens is None else x.verify_lens.long()
+
+        def joint(actual: Any) -> Said:
+            return _joint(actual, x.candidates, stop, support, lens)
+
+        lengths = Judged(lambda actual: _fits(actual, x.case.batch))
+        return {"correct_len": lengths, "bonus": Judged(joint), "cap_trim_lens": lengths}
+
+    def convert(self, x: Inputs, outputs: dict[str, Any], semantics: Semantics) -> dict[str, Any]:
+        """The bonus is judged with the lengths beside it: int64 [batch, 3] (correct_len, trim, bonus)."""
+        parts = [outputs.get(name) for name in ("correct_len", "cap_trim_lens", "bonus")]
+        fits = all(isinstance(part, torch.Tensor) and tuple(part.shape) == (x.case.batch,) for part in parts)
+        return {**outputs, "bonus": torch.stack([part.long() for part in parts], 1)} if fits else outputs  # type: ignore[union-attr]
+
+    def second(self, x: Inputs, semantics: Semantics) -> dict[str, torch.Tensor]:
+        """One possible answer, in plain Python: accept whatever may be accepted, then take the likeliest token left."""
+        made = []
+        for b, tokens in enumerate(x.candidates.tolist()):
+            lines = x.target_logits.view(x.case.batch, x.case.slots, -1)[b].double().tolist()
+            count = 0
+            while count + 1 < len(tokens) and lines[count][tokens[count + 1]] > -math.inf:
+                count += 1
+            weight = [math.exp(value - max(lines[count])) for value in lines[count]]
+            whole = sum(weight)
+            left = [w / whole for w in weight]
+            if count + 1 < len(tokens):
+                left = [w - q for w, q in zip(left, x.draft_probs[b, count].tolist(), strict=True)]
+            bonus, kept = left.index(max(left)), count
+            if x.verify_lens is not None and count >= int(x.verify_lens[b]):
+                kept = int(x.verify_lens[b]) - 1
+                bonus = tokens[kept + 1]
+            made.append((kept, count - kept, bonus))
+        lens = torch.tensor(made)
+        return {"correct_len": lens[:, 0], "bonus": lens, "cap_trim_lens": lens[:, 1]}
+
+    def work(self, case: Case) -> Work:
+        elements = case.batch * case.slots * case.vocab
+        return Work(6 * elements, 8 * elements)
+
+
+def _fits(actual: Any, batch: int) -> Said:
+    fits = isinstance(actual, torch.Tensor) and tuple(actual.shape) == (batch,) and not actual.is_floating_point()
+    return None if fits else ("shape", f"expected {batch} integers")
+
+
+def _joint(actual: Any, candidates: torch.Tensor, stop: torch.Tensor, support: torch.Tensor, lens: torch.Tensor) -> Said:
+    batch, slots = candidates.shape
+    if not isinstance(actual, torch.Tensor) or tuple(actual.shape) != (batch, 3):
+        return "shape", f"expected {batch} tokens with their lengths"
+    kept, trim, bonus = actual.unbind(1)
+    count = kept + trim
+    rows = torch.arange(batch, device=kept.device)
+    inside = (kept >= 0) & (trim >= 0) & (count < slots)
+    safe = count.clamp(0, slots - 1)
+    wrong = ~inside | ~stop[rows, safe] | (kept != torch.minimum(safe, lens - 1))
+    if bool(wrong.any()):
+        row = int(torch.nonzero(wrong)[0])
+        may = torch.nonzero(stop[row]).flatten().tolist()
+        said = f"correct_len {int(kept[row])} after cutting {int(trim[row])} off, expected {may} cut to {int(lens[row]) - 1}"
+        return "numerics", f"Wrong requests: {int(wrong.sum())} / {batch}\nRequest {row}: {said}"
+    following = candidates[rows, (kept + 1).clamp(max=slots - 1)]
+    known = (bonus >= 0) & (bonus < support.shape[2])
+    drawn = known & support[rows, safe, bonus.clamp(0, support.shape[2] - 1)]
+    wrong = torch.where(trim > 0, bonus != following, ~drawn)
+    if bool(wrong.any()):
+        row = int(torch.nonzero(wrong)[0])
+        meant = f"the draft {int(following[row])}" if int(trim[row]) else "a token with mass left"
+        return "support", f"Wrong requests: {int(wrong.sum())} / {batch}\nRequest {row}: bonus {int(bonus[row])} after {int(count[row])} drafts, expected {meant}"
+    return None

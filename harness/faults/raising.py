@@ -1,0 +1,134 @@
+"""Providers that raise: clearly, unclearly, because a symbol is not there, or for lack of memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+from harness.contracts._torch import torch
+from harness.errors import Unsupported
+from harness.faults.shelf import fault
+from harness.providers import resolve
+
+
+@fault("merge_state", "refused", "ValueError")
+def refuses(x: Any) -> Any:
+    """Words that mean something in other errors mean nothing in a clear one."""
+    raise ValueError("head_dim 16 is not supported (it would need ninja, run out of memory, or end in a CUDA error)")
+
+
+@fault("merge_state", "unsupported", "declined")
+def declines(x: Any) -> Any:
+    raise Unsupported("this library version has no such path")
+
+
+@fault("merge_state", "crash", "KeyError")
+def looks_up_nothing(x: Any) -> Any:
+    return {}["plan"]
+
+
+@fault("merge_state", "crash", "RecursionError")
+def recurses(x: Any) -> Any:
+    return recurses(x)
+
+
+@fault("merge_state", "crash", "AttributeError")
+def trips_over_none(x: Any) -> Any:
+    """A mistake inside the library, not a symbol that is not there."""
+    return x.__dict__.get("plan").run()
+
+
+@fault("merge_state", "crash", "TypeError")
+def calls_wrongly(x: Any) -> Any:
+    return declines(x, "one too many")
+
+
+class _Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@fault("merge_state", "crash", "_Unprintable")
+def raises_unprintably(x: Any) -> Any:
+    raise _Unprintable
+
+
+@fault("merge_state", "refused", "RuntimeError")
+def raises_undecodably(x: Any) -> Any:
+    """A lone surrogate and a megabyte of text."""
+    raise RuntimeError("head \udc80 " + "x" * (1 << 20))
+
+
+@fault("merge_state", "missing", "NameError")
+def names_nothing(x: Any) -> Any:
+    return top_k_renorm_prob(x)  # type: ignore[name-defined]  # noqa: F821
+
+
+@fault("merge_state", "missing", "None")
+def calls_none(x: Any) -> Any:
+    merge: Any = None
+    return merge(x.v_a)
+
+
+@fault("merge_state", "missing", "AttributeError")
+def asks_a_module_in_vain(x: Any) -> Any:
+    return torch.merge_state_of_no_release(x.v_a)
+
+
+@fault("merge_state", "missing", "unregistered")
+def calls_an_unregistered_operator(x: Any) -> Any:
+    return torch.ops.kernel_parity_faults.never_registered(x.v_a)
+
+
+@fault("merge_state", "missing", "unregistered")
+def calls_an_operator_without_kernel(x: Any) -> Any:
+    """Declared, but for no backend."""
+    library = torch.library.Library("kernel_parity_faults", "FRAGMENT")
+    library.define("declared_alone(Tensor x) -> Tensor")
+    return torch.ops.kernel_parity_faults.declared_alone(x.v_a)
+
+
+@fault("merge_state", "missing", "ModuleNotFoundError")
+def imports_what_is_absent(x: Any) -> Any:
+    import kernel_parity_of_no_release  # type: ignore[import-not-found]
+
+    return kernel_parity_of_no_release.merge(x)
+
+
+@fault("merge_state", "missing", "unbound")
+def resolves_nothing(x: Any) -> Any:
+    return resolve("torch:merge_state_of_no_release", "kernel_parity_of_no_release:merge")(x)
+
+
+@fault("merge_state", "out-of-memory", "allocation")
+def exhausts_the_device(x: Any) -> Any:
+    return torch.empty(1 << 50, dtype=torch.uint8, device=x.device)
+
+
+@fault("merge_state", "out-of-memory", "allocation")
+def exhausts_the_host(x: Any) -> Any:
+    return bytearray(1 << 60)
+
+
+@fault("merge_state", "build-failed", "RuntimeError")
+def fails_to_build(x: Any) -> Any:
+    """As FlashInfer words it."""
+    try:
+        subprocess.run([sys.executable, "-S", "-c", "raise SystemExit(1)"], check=True)
+    except subprocess.CalledProcessError as error:
+        raise RuntimeError("Ninja build failed. Ninja output:\nFAILED: merge.cuda.o") from error
+
+
+@fault("merge_state", "build-failed", "CalledProcessError")
+def fails_to_compile(x: Any) -> Any:
+    subprocess.run([sys.executable, "-S", "-c", "raise SystemExit(1)"], check=True)
+
+
+@fault("merge_state", "crash", "device error")
+def breaks_the_device(x: Any) -> Any:
+    """On a device a real one, after which its context is unusable; on a CPU its words."""
+    if x.device == "cpu":
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported")
+    table = torch.zeros(4, device=x.device)
+    return table[torch.full((4,), 1 << 40, device=x.device)], x.s_a

@@ -1,0 +1,71 @@
+"""What a planted fault is, and the right answers that some of them spoil."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from harness.contracts import Case, Expected, Filtered, Inputs, OneOf, op
+from harness.contracts._torch import torch
+from harness.providers import implements
+
+EVERYWHERE = frozenset({"cuda", "rocm", "cpu"})
+_SMALL: dict[str, dict[str, Any]] = {
+    "merge_state": {"tokens": 3, "heads": 2, "dim": 16, "dtype": "fp32"},
+    "mla_decode": {"batch": 2, "heads": 5, "length": 9, "dtype": "fp32"},
+    "top_k_renorm": {"batch": 3, "vocab": 111, "k": 10, "form": "scalar", "dtype": "fp32", "values": "random"},
+    "top_k_top_p_sample": {"batch": 3, "vocab": 111, "k": 10, "p": 1.0, "form": "scalar", "dtype": "fp32", "values": "random"},
+    "chain_verify": {"batch": 2, "slots": 4, "vocab": 111},
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A wrong provider and the verdict it must get: `status` and `reason` of its result line (pass: mischief that harms no cell).
+
+    slow  it is found only when a limit passes: run it with small limits
+    """
+
+    op: str
+    provider: str
+    status: str
+    reason: str
+    platforms: frozenset[str]
+    slow: bool
+
+    @property
+    def case(self) -> Case:
+        """The smallest case that shows it."""
+        return op(self.op).axes.case(**_SMALL[self.op])
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(op_name: str, status: str, reason: str = "", *, platforms: Collection[str] = EVERYWHERE, slow: bool = False) -> Callable[[Any], Any]:
+    """Declares a function or phased class as the provider `fault_<its name>` of `op_name`, which must end as `status` and `reason`."""
+
+    def declare(made: Any) -> Any:
+        name = f"fault_{made.__name__}"
+        FAULTS[name] = Fault(op_name, name, status, reason, frozenset(platforms), slow)
+        return implements(op_name, library="torch", name=name, platforms=platforms)(made)
+
+    return declare
+
+
+def right(x: Inputs) -> tuple[torch.Tensor, ...]:
+    """A right answer, in the contract's order of outputs: its reference in the dtype asked for."""
+    declared = op(x.case.op)
+    golden = declared.impl.reference(x, declared.resolve({}))
+    return tuple(_answer(x, golden[name]) for name in declared.outputs)
+
+
+def _answer(x: Inputs, expected: Expected) -> torch.Tensor:
+    if isinstance(expected, Filtered):
+        kept = torch.where(expected.allowed, expected.weights, 0.0)
+        return (kept / kept.sum(-1, keepdim=True)).float()
+    if isinstance(expected, OneOf):
+        return expected.allowed.int().argmax(-1, keepdim=True).repeat(1, x.case.draws)
+    value: torch.Tensor = expected.value  # type: ignore[union-attr]  # the ops here have no judge of their own
+    return value.to(getattr(expected, "dtype", None) or torch.float32)

@@ -1,0 +1,84 @@
+"""SGLang's Triton kernels that choose a token: the argmaxes of speculative decoding, and DSPARK's Gumbel sampler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.contracts import Case
+from harness.providers.registry import implements
+from harness.providers.resolve import resolve
+
+EVERYWHERE = {"cuda", "rocm", "interpret"}
+DEVICES = {"cuda", "rocm"}
+MARKOV = "sglang.kernels.ops.speculative.dspark.markov_sample:MarkovSampleStep"
+
+
+def _plain(case: Case) -> str | None:
+    return "this kernel has no soft cap" if case.cap else None
+
+
+def _plain_fp32(case: Case) -> str | None:
+    return _plain(case) or (None if case.dtype == "fp32" else "this kernel takes fp32 logits")
+
+
+def _capped_fp32(case: Case) -> str | None:
+    return None if case.cap and case.dtype == "fp32" else "this kernel takes fp32 logits and a soft cap"
+
+
+@implements("greedy", library="sglang", name="sglang_triton", platforms=EVERYWHERE, accepts=_plain_fp32)
+def row_argmax(x: Any) -> Any:
+    """Up to 64 rows a flat split of the vocabulary, beyond them blocks of 4,096 or 8,192."""
+    return resolve("sglang.kernels.ops.speculative.row_argmax:row_argmax")(x.logits)
+
+
+@implements("greedy", library="sglang", name="sglang_triton_topk1", platforms=EVERYWHERE, accepts=_plain)
+def draft_topk1(x: Any) -> Any:
+    """The argmax of a draft step; it also advances positions, which are scratch here."""
+    import torch
+
+    positions = torch.zeros(x.logits.shape[0], dtype=torch.int64, device=x.device)
+    return resolve("sglang.kernels.ops.speculative.topk1:draft_topk1_postprocess")(x.logits, positions)[1].view(-1)
+
+
+@implements("greedy", library="sglang", name="sglang_triton_denoiser", platforms=EVERYWHERE, accepts=_plain_fp32)
+def denoiser_argmax(x: Any) -> Any:
+    import torch
+
+    statistics = resolve("sglang.kernels.ops.sampling.denoiser_statistics:denoiser_statistics")
+    return statistics(x.logits.unsqueeze(1), torch.ones(x.logits.shape[0], dtype=torch.float32, device=x.device))[2].view(-1)
+
+
+@implements("greedy", library="sglang", name="sglang_triton_softcap", platforms=DEVICES, accepts=_capped_fp32)
+def softcap_argmax(x: Any) -> Any:
+    """Gives the id as an fp32 number, exact below 2^24; it needs libdevice, which the interpreter has not."""
+    return resolve("sglang.kernels.ops.sampling.softcap_row_argmax:softcap_row_argmax")(x.logits, x.cap, x.logits.shape[1], 0)[:, 1].long()
+
+
+def markov(step: Any, logits: Any, temperature: float) -> Any:
+    """One step of DSPARK's Markov draft without bias: the argmax at temperature 0, else a Gumbel-max draw a row."""
+    import torch
+
+    rows = logits.shape[0]
+    return step(
+        base_logits=logits,
+        bias=torch.zeros_like(logits),
+        temperatures=torch.full((rows,), temperature, dtype=torch.float32, device=logits.device),
+        key=0x5EED,
+        offset=torch.zeros(1, dtype=torch.int64, device=logits.device),
+        step=0,
+        step_dtype=logits.dtype,
+        has_sampled_rows=temperature > 0,
+    )
+
+
+@implements("greedy", library="sglang", name="sglang_triton_markov", platforms=EVERYWHERE, accepts=_plain)
+def markov_argmax(x: Any) -> Any:
+    return markov(resolve(MARKOV).triton, x.logits, 0.0)
+
+
+@implements("sample", library="sglang", name="sglang_triton_markov", platforms=DEVICES)
+def markov_sample(x: Any) -> Any:
+    """From log-probabilities at temperature 1; its noise needs libdevice, which the interpreter has not."""
+    import torch
+
+    return markov(resolve(MARKOV).triton, torch.log(x.repeated("probs")), 1.0)

@@ -1,0 +1,58 @@
+"""Case ids: parse and print are inverse, unknown tokens are named."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.contracts import Axes, number, ops, real, words
+from harness.errors import UsageError
+
+AXES = Axes("toy", [number("heads", "h", "heads"), real("p", "p", "mass", default=1.0), number("k", "k", "k", default=5), words("dtype", ("fp32", "bf16"), "dtype")])
+
+
+@given(st.integers(-(2**40), 2**40), st.integers(0, 10**10), st.integers(-5, 5), st.sampled_from(["fp32", "bf16"]))
+def test_an_id_parses_back_to_its_case(heads, p, k, dtype):
+    case = AXES.case(heads=heads, p=p / 10**10, k=k, dtype=dtype)
+    assert AXES.parse(case.id) == case
+    assert dict(AXES.parse(case.id).point) == dict(case.point)
+
+
+def test_defaults_are_left_out_and_filled_in():
+    assert AXES.case(heads=12, dtype="bf16").id == "h12-bf16"
+    assert AXES.parse("h12-bf16").k == 5
+    assert AXES.case(heads=-1, p=0.95, dtype="fp32").id == "hm1-p0.95-fp32"
+
+
+@pytest.mark.parametrize("bad", ["h12", "h12-fp16", "h12-z4-bf16", "h1.5-bf16", "bf16"])
+def test_a_bad_id_is_one_clear_error(bad):
+    with pytest.raises(UsageError, match="toy"):
+        AXES.parse(bad)
+
+
+@pytest.mark.parametrize("bad", [{"heads": 1}, {"heads": 1, "dtype": "fp64"}, {"heads": 1, "dtype": "fp32", "depth": 2}])
+def test_a_bad_point_is_one_clear_error(bad):
+    with pytest.raises(UsageError, match="toy"):
+        AXES.case(**bad)
+
+
+def test_axes_that_share_a_key_or_a_word_are_refused():
+    with pytest.raises(UsageError, match="share"):
+        Axes("toy", [number("a", "h", "a"), number("b", "h", "b")])
+    with pytest.raises(UsageError, match="'m'"):
+        number("a", "am", "a")
+
+
+def test_a_case_is_immutable_and_names_a_wrong_axis():
+    case = AXES.case(heads=1, dtype="fp32")
+    with pytest.raises(AttributeError):
+        case.heads = 2
+    with pytest.raises(AttributeError, match="no axis 'depth'"):
+        _ = case.depth
+
+
+def test_every_declared_op_has_ids_that_parse():
+    for op in ops().values():
+        for axis in op.axes.axes:
+            assert axis.key or axis.words

@@ -1,0 +1,92 @@
+"""Selection: presets, models, shards, single cells, and a row for every provider that cannot run."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+
+from harness.contracts import ops
+from harness.errors import UsageError
+from harness.providers import providers
+from harness.selection import DEFAULT_CASES, Selection, preset_cases, presets, select
+
+
+def test_nothing_is_dropped_silently():
+    cells = select(Selection())
+    for op_name in ops():
+        named = {cell.provider.name for cell in cells if cell.op == op_name}
+        assert named == {provider.name for (op, _), provider in providers().items() if op == op_name}
+    assert all(cell.status and cell.why for cell in cells if cell.case is None)
+
+
+def test_a_cpu_never_runs_a_device_provider_and_the_other_way_round():
+    assert {cell.platform for cell in select(Selection()) if cell.case} <= {"interpret", "cpu"}
+    assert {cell.platform for cell in select(Selection(machine="cuda")) if cell.case} == {"cuda"}
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_shards_part_the_cells(count):
+    whole = [cell.id for cell in select(Selection())]
+    parts = [cell.id for i in range(count) for cell in select(Selection(shard=f"{i + 1}/{count}"))]
+    assert sorted(parts) == sorted(whole)
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "x", "1/", "1/0"])
+def test_a_bad_shard_is_refused(shard):
+    with pytest.raises(UsageError, match="--shard"):
+        select(Selection(shard=shard))
+
+
+def test_a_cell_is_found_by_its_id():
+    cell = next(cell for cell in select(Selection()) if cell.case)
+    (found,) = select(Selection(cells=(cell.id,)))
+    assert found == cell
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"ops": ("top_k_renom",)}, "top_k_renorm"),
+        ({"providers": ("flashinfr",)}, "flashinfer"),
+        ({"preset": "smok"}, "smoke"),
+        ({"model": "kimi-k33"}, "kimi-k3"),
+        ({"cells": ("top_k_renorm[nobody-b1-v9-k1]",)}, "unknown provider"),
+        ({"cells": ("top_k_renorm[torch_eager-b1-v9]",)}, "gives no k"),
+        ({"model": "kimi-k3", "tp": 5}, "does not divide"),
+    ],
+)
+def test_a_wrong_name_gives_the_nearest(wrong, said):
+    with pytest.raises(UsageError, match=said):
+        select(Selection(**wrong))
+
+
+def test_a_model_gives_its_own_heads():
+    cells = [cell for cell in select(Selection(model="kimi-k3", tp=8)) if cell.case and cell.op == "mla_decode"]
+    assert cells
+    assert {cell.case.heads for cell in cells} == {12}
+    vocabularies = {cell.case.vocab for cell in select(Selection(model="kimi-k3", tp=8)) if cell.case and cell.op == "top_k_renorm"}
+    assert vocabularies == {163840}
+
+
+@pytest.mark.parametrize("preset", presets(DEFAULT_CASES))
+def test_presets_hold_every_planned_case_and_no_repeats(preset):
+    path = DEFAULT_CASES / "plans" / "extend.py"
+    spec = importlib.util.spec_from_file_location("extend", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    try:
+        planned = module.planned()
+    finally:
+        sys.path.remove(str(path.parent))
+    for (name, op_name), ids in planned.items():
+        if name == preset:
+            listed = [case.id for case in preset_cases(DEFAULT_CASES, preset, op_name)]
+            assert set(ids) <= set(listed), f"{op_name}: run python cases/plans/extend.py"
+            assert len(listed) == len(set(listed))
+
+
+def test_the_nightly_preset_stays_within_its_bound():
+    cells = sum(1 for cell in select(Selection(preset="nightly", machine="cuda")) if cell.case)
+    assert cells <= 20_000

@@ -1,0 +1,47 @@
+"""The house: sizes, laziness, and a room for every op."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.contracts import FAMILIES, ops
+from harness.providers import providers, providers_of
+from harness.selection import DEFAULT_CASES, preset_cases
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_declaring_everything_imports_no_torch():
+    code = "import sys; from harness.plugins import load_plugins; load_plugins([]); print([m for m in ('torch', 'triton', 'sglang', 'numpy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_modules_stay_under_300_lines():
+    long = {str(path.relative_to(ROOT)): n for path in ROOT.glob("harness/**/*.py") if (n := len(path.read_text().splitlines())) > 300}
+    assert not long
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_op_has_a_test_function_in_its_family_module(family):
+    text = (DEFAULT_CASES / f"test_{family}.py").read_text()
+    missing = [op.name for op in ops().values() if op.family == family and f"def test_{op.name}(cell, judge)" not in text]
+    assert not missing
+
+
+def test_every_op_has_cases_and_a_plain_pytorch_provider():
+    for name in ops():
+        for preset in ("smoke", "pr", "nightly"):
+            assert preset_cases(DEFAULT_CASES, preset, name), f"{name} has no case in {preset}"
+        assert "torch_eager" in {provider.name for provider in providers_of(name)}, f"{name} has no torch_eager provider"
+
+
+def test_every_op_says_what_it_is():
+    for op in ops().values():
+        assert op.summary, f"{op.name} has no docstring"
+        assert all(axis.doc for axis in op.axes.axes)
+    assert all(provider.source for provider in providers().values())
