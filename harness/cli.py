@@ -63,7 +63,7 @@ def run(**options: Any) -> None:
 @_selecting
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (default: a table).")
 def list_things(what: str, **options: Any) -> None:
-    """List ops, providers, models, presets, or the cells a selection gives."""
+    """List ops (one in full with --op), providers, models, presets or cells."""
     from harness.commands.listing import list_them
 
     list_them(what, **options)
@@ -74,7 +74,7 @@ def list_things(what: str, **options: Any) -> None:
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (default: tables).")
 def doctor(**options: Any) -> None:
-    """Say what this machine has: device, driver, libraries, and which provider is usable or why not."""
+    """Say what this machine has and which providers work here."""
     from harness.commands.doctor import examine
 
     sys.exit(examine(**options))
@@ -87,7 +87,7 @@ def doctor(**options: Any) -> None:
 @click.option("--seed", default=0, show_default=True, help="Seed of the inputs.")
 @click.option("-o", "--output", help="Write the script here (default: print it).")
 def repro(**options: Any) -> None:
-    """Write a short script that shows CELL's failure without this harness."""
+    """Write a script that shows CELL's failure by itself."""
     from harness.commands.repro import write_script
 
     write_script(**options)
@@ -99,8 +99,12 @@ def main() -> None:
 
     try:
         cli(standalone_mode=False)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        sys.exit(2)
+    except click.ClickException as error:
+        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "kernel-parity"
+        click.echo(f"kernel-parity: {error.format_message()} ({where} --help)", err=True)
         sys.exit(2)
     except (UsageError, HarnessError) as error:
         click.echo(f"kernel-parity: {error}", err=True)
@@ -110,3 +114,9 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        click.echo("kernel-parity: this is a mistake in the harness itself; finished results are kept", err=True)
+        sys.exit(HarnessError.exit_code)

@@ -75,10 +75,14 @@ def preset_cases(folder: Path, preset: str, op_name: str) -> list[Case]:
         raise UsageError(f"{path}: {error}") from error
 
 
-def _wanted_ops(selection: Selection) -> list[str]:
+def check_names(selection: Selection) -> None:
+    """Raises UsageError for an op or a provider that nobody declared."""
     for name in selection.ops:
         op(name)
-    return list(selection.ops) or list(ops())
+    known = {provider.name for op_name in ops() for provider in providers_of(op_name)}
+    for name in selection.providers:
+        if name not in known:
+            raise unknown("provider", name, known)
 
 
 def _cases(selection: Selection, op_name: str) -> list[Case]:
@@ -99,12 +103,9 @@ def select(selection: Selection) -> list[Cell]:
         return [_named_cell(name, selection.machine) for name in selection.cells]
     if selection.model is None and selection.preset not in presets(selection.cases_dir):
         raise unknown("preset", selection.preset, presets(selection.cases_dir))
-    names = {provider.name for op_name in ops() for provider in providers_of(op_name)}
-    for name in selection.providers:
-        if name not in names:
-            raise unknown("provider", name, names)
+    check_names(selection)
     cells: list[Cell] = []
-    for op_name in _wanted_ops(selection):
+    for op_name in selection.ops or ops():
         chosen = [p for p in providers_of(op_name) if not selection.providers or p.name in selection.providers]
         cases = _cases(selection, op_name)
         able: list[tuple[Provider, str]] = []
@@ -135,17 +136,23 @@ def standing(provider: Provider, machine: str) -> tuple[str, str, str]:
     return platform, "", ""
 
 
-def _named_cell(name: str, machine: str) -> Cell:
-    """The cell of an id such as `top_k_renorm[flashinfer-b4-v111-k10]`."""
+def find_cell(name: str) -> tuple[Provider, Case]:
+    """The provider and case of a cell's id such as `top_k_renorm[flashinfer-b4-v111-k10]`. Raises UsageError."""
     op_name, _, rest = name.partition("[")
-    declared = op(op_name)
+    declared, known = op(op_name), providers_of(op_name)
     rest = rest.removesuffix("]")
-    for provider in sorted(providers_of(op_name), key=lambda p: -len(p.name)):
+    for provider in sorted(known, key=lambda p: -len(p.name)):
         if rest.startswith(provider.name + "-"):
-            platform, status, why = standing(provider, machine)
-            case = declared.axes.parse(rest[len(provider.name) + 1 :])
-            return Cell(op_name, provider, None if status else case, platform, status, why)
-    raise unknown("provider", rest.partition("-")[0], [p.name for p in providers_of(op_name)])
+            return provider, declared.axes.parse(rest[len(provider.name) + 1 :])
+    if not rest or rest in [p.name for p in known]:
+        raise UsageError(f"{name!r} names no case; a cell is OP[PROVIDER-CASE] (kernel-parity list cases --op {op_name})")
+    raise unknown("provider", rest.partition("-")[0], [p.name for p in known])
+
+
+def _named_cell(name: str, machine: str) -> Cell:
+    provider, case = find_cell(name)
+    platform, status, why = standing(provider, machine)
+    return Cell(provider.op, provider, None if status else case, platform, status, why)
 
 
 def _shard(cells: Sequence[Cell], shard: str) -> list[Cell]:

@@ -14,8 +14,10 @@ from harness.providers import versions
 from harness.selection import Cell
 from harness.store.results import Result
 
+_JOIN = 5.0  # how long a thread may take to see that its worker is gone, seconds
 
-def unrun(cell: Cell) -> Result:
+
+def unrun(cell: Cell, seed: int = 0) -> Result:
     """The row of a provider that cannot run here."""
     return Result(
         cell=cell.id,
@@ -24,6 +26,7 @@ def unrun(cell: Cell) -> Result:
         case="",
         status=cell.status,
         platform=cell.platform,
+        seed=seed,
         reason="not here",
         detail=cell.why,
         versions=versions(),
@@ -41,10 +44,12 @@ class Session:
         self._first = first_device
         self._zygote: Zygote | None = None
         self._workers: dict[int, Worker] = {}
-        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._starting, self._lock = threading.Lock(), threading.Lock()
+        self._closed = False
 
     def _worker(self, slot: int) -> Worker:
-        with self._lock:
+        with self._starting:
             if self._zygote is None:
                 self._zygote = Zygote(self.machine)
         if slot not in self._workers:
@@ -59,9 +64,12 @@ class Session:
     def run(self, cell: Cell, slot: int = 0) -> Result:
         """One cell's result."""
         if cell.case is None:
-            return unrun(cell)
+            return unrun(cell, self.seed)
         request = Request(cell.op, cell.case.id, cell.provider.name, cell.platform, self.seed)
-        return self._worker(slot).run(request)
+        result = self._worker(slot).run(request)
+        if not result.values:  # of a cell whose worker could not say: the ledger reads the axes
+            result.values = dict(cell.case.point)
+        return result
 
     def run_all(self, cells: Sequence[Cell], done: Callable[[Cell, Result], None], workers: int = 1) -> None:
         """Every cell, case by case over `workers` workers; `done` is called once a cell, never by two threads at once."""
@@ -69,14 +77,15 @@ class Session:
         for group in _by_case(cells):
             groups.put(group)
         failures: list[BaseException] = []
-        guard = threading.Lock()
 
         def drain(slot: int) -> None:
             try:
                 while not failures:
                     for cell in groups.get_nowait():
                         result = self.run(cell, slot)
-                        with guard:
+                        with self._lock:
+                            if self._closed:  # interrupted: what ended this cell was its worker's end
+                                return
                             done(cell, result)
             except queue.Empty:
                 return
@@ -86,20 +95,24 @@ class Session:
         if workers == 1:
             drain(0)
         else:
-            threads = [threading.Thread(target=drain, args=(slot,), daemon=True) for slot in range(workers)]
-            for thread in threads:
+            self._threads = [threading.Thread(target=drain, args=(slot,), daemon=True) for slot in range(workers)]
+            for thread in self._threads:
                 thread.start()
-            for thread in threads:
+            for thread in self._threads:
                 thread.join()
         if failures:
             raise failures[0]
 
     def close(self) -> None:
-        """Ends the workers and the zygote."""
-        for worker in self._workers.values():
-            worker.close()
+        """Ends the workers and the zygote; a cell that still runs is given up."""
+        with self._lock:
+            self._closed = True
         if self._zygote is not None:
             self._zygote.close()
+        for thread in self._threads:
+            thread.join(timeout=_JOIN)
+        for worker in self._workers.values():
+            worker.close()
         self._workers, self._zygote = {}, None
 
     def __enter__(self) -> Session:

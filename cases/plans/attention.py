@@ -27,15 +27,22 @@ def ratios(name, **base):
         yield point(name, heads=2 * ratio, kv_heads=2, **base)
 
 
-def flagged(name, *, fp8=True, **base):
+def flagged(name, *, fp8=True, flags=FLAGS, **base):
     """Each flag and each input family on one shape."""
-    for flags in FLAGS:
-        yield point(name, **base, **flags)
+    for chosen in flags:
+        yield point(name, **base, **chosen)
     for values in VALUES:
         yield point(name, **base, values=values)
     if fp8:
         for scales in ("unit", "scaled"):
             yield point(name, **base, cache="e4m3fn", scales=scales)
+
+
+def flagged_by_dtype(name, **base):
+    """bf16 with everything; fp16 and fp32 with what a JIT library needs no further kernel for, fp32 with every flag besides."""
+    yield from flagged(name, **base, dtype="bf16")
+    yield from flagged(name, **base, dtype="fp16", fp8=False, flags=[{"scales": "scaled"}])
+    yield from flagged(name, **base, dtype="fp32", fp8=False)
 
 
 def _smoke_decode():
@@ -116,9 +123,9 @@ def _pr_decode():
     yield from product(name, **base, page=[1, 16, 64], dtype=["fp16", "bf16"], lengths=["ragged", "empty"])
     yield from product(name, **base, dtype="fp32", lengths=["ragged", "empty"])
     yield point(name, **base, dim=192, v_dim=128, dtype="bf16")
-    for dtype in ("bf16", "fp16", "fp32"):
-        yield from flagged(name, **base, dtype=dtype, lengths="ragged", fp8=dtype == "bf16")
-    yield from flagged(name, **{**base, "kv_heads": 16}, dtype="fp16", lengths="ragged", fp8=False)
+    yield from flagged_by_dtype(name, **base, lengths="ragged")
+    yield from flagged(name, **{**base, "kv_heads": 16}, dtype="bf16", lengths="ragged")
+    yield point(name, **{**base, "kv_heads": 16}, dtype="fp16", values="low")
     yield from line(name, "window", [0, 15, 127], **base, page=16, dtype="bf16", lengths="ragged")
     gpt_oss = {"batch": 8, "heads": 8, "kv_heads": 1, "length": 500, "dim": 64, "dtype": "bf16", "sinks": "sinks"}
     yield from line(name, "window", [-1, 127], **gpt_oss, lengths="ragged")
@@ -138,8 +145,7 @@ def _pr_extend():
     yield from product(name, **{**base, "prefix": 0}, dtype=["bf16", "fp16", "fp32"], lengths=["ragged", "empty"], mask=["causal", "full"])
     yield from product(name, **base, dtype="bf16", page=[16, 64], lengths=["ragged", "empty", "cut"])
     yield from product(name, **base, dtype="bf16", window=[0, 15, 127], lengths=["ragged", "empty", "cut"], mask=["causal", "full"])
-    for dtype in ("bf16", "fp16", "fp32"):
-        yield from flagged(name, **base, dtype=dtype, lengths="ragged", fp8=dtype == "bf16")
+    yield from flagged_by_dtype(name, **base, lengths="ragged")
     gpt_oss = {"batch": 4, "heads": 8, "kv_heads": 1, "new": 150, "prefix": 200, "dim": 64, "dtype": "bf16", "sinks": "sinks"}
     yield from line(name, "window", [-1, 127], **gpt_oss, lengths="ragged")
     yield from line(name, "new", [1, 63, 64, 65, 127, 128, 129, 1024], batch=1, heads=8, kv_heads=1, prefix=64, dtype="bf16")

@@ -10,9 +10,9 @@ SCORES = ["random", "ties", "flat", "narrow", "wide"]
 
 def smoke():
     yield from product("sparse_mla_prefill", tokens=1, heads=[h for h in HEADS if h <= 32], k=16, length=30, dtype="fp16")
-    yield from product("sparse_mla_prefill", tokens=4, heads=[12], k=20, length=[9, 70], dtype="fp32", selection=SELECTIONS)
+    yield from product("sparse_mla_prefill", tokens=4, heads=[5], k=20, length=[9, 70], dtype="fp32", selection=SELECTIONS)
     yield from product("sparse_mla_decode", tokens=2, heads=[12], k=16, length=30, dtype="fp16", selection=["full", "ragged"])
-    yield from product("sparse_mla_decode", tokens=2, heads=[16], k=64, length=100, dtype="bf16", cache=["samekv", "packed", "e4m3fn"])
+    yield from product("sparse_mla_decode", tokens=1, heads=[4], k=64, length=70, dtype="bf16", cache=["samekv", "packed", "e4m3fn"])
     yield from product("indexer_topk", rows=3, length=[100, 2048, 2049, 3000], values=SCORES)
     yield from product("indexer_topk", rows=4, length=700, k=[1, 16, 512], lengths=["ragged", "emptyrows"], starts=["aligned", "offset"])
     yield from product("topk_page_table", rows=3, length=[50, 3000], selection=SELECTIONS)

@@ -34,7 +34,7 @@ def exact(actual: torch.Tensor, expected: Exact) -> Outcome:
 
 
 def _form(actual: Any, expected: Expected) -> Outcome | None:
-    """Shape and dtype before any value."""
+    """Device, shape and dtype before any value."""
     if isinstance(expected, Judged):
         return None
     if not isinstance(actual, torch.Tensor):
@@ -43,6 +43,9 @@ def _form(actual: Any, expected: Expected) -> Outcome | None:
     dtype: torch.dtype | None = None
     kind = "a floating dtype"
     right_kind = actual.is_floating_point()
+    golden = expected.weights if isinstance(expected, Filtered) else expected.allowed if isinstance(expected, OneOf) else expected.value
+    if actual.device != golden.device:
+        return Outcome("shape", f"expected a tensor on {golden.device}, got one on {actual.device}")
     if isinstance(expected, Filtered):
         wanted = tuple(expected.weights.shape)
     elif isinstance(expected, OneOf):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -45,8 +46,18 @@ def examine(platform: str | None, plugins: tuple[str, ...], as_json: bool) -> in
 def _print(found: dict[str, Any]) -> None:
     facts = ", ".join(f"{key} {value}" for key, value in found["device"].items())
     click.echo(f"platform  {found['platform']} ({found['devices']} device(s))\ndriver    {found['driver']}\ndevice    {facts or found['problem']}\n")
-    for table in ("libraries", "providers"):
-        click.echo(tabulate(found[table], headers="keys", tablefmt="simple", disable_numparse=True, maxcolwidths=80) + "\n")
+    usable = [{"provider": row["provider"], "usable here for": ", ".join(row["ops"])} for row in found["providers"] if row["ops"]]
+    for rows in (found["libraries"], usable, _reasons(found["providers"])):
+        click.echo(tabulate(rows, headers="keys", tablefmt="simple", disable_numparse=True, maxcolwidths=100) + "\n")
+
+
+def _reasons(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """A line a reason: which providers it keeps from running, and for how many ops."""
+    kept: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        for reason, names in row["not"].items():
+            kept[reason].append(f"{row['provider']} ({len(names)} ops)" if len(names) > 1 else f"{row['provider']} ({names[0]})")
+    return [{"not usable here because": reason, "providers": ", ".join(names)} for reason, names in kept.items()]
 
 
 def _driver(machine: str) -> str:
@@ -61,8 +72,6 @@ def _driver(machine: str) -> str:
 
 def _library(name: str, machine: str) -> dict[str, str]:
     """Whether a library is installed and imports, tried in a process of its own."""
-    import os
-
     library = LIBRARIES[name]
     if not library.installed():
         return {"library": name, "version": "", "import": "not installed"}
@@ -82,18 +91,14 @@ def _library(name: str, machine: str) -> dict[str, str]:
     return {"library": name, "version": library.version(), "import": f"{said} ({time.monotonic() - began:.1f} s)"}
 
 
-def _providers(machine: str) -> list[dict[str, str]]:
-    """A line a provider name: on how many ops it is usable here, and why not on the others."""
-    usable: dict[str, list[str]] = defaultdict(list)
-    reasons: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+def _providers(machine: str) -> list[dict[str, Any]]:
+    """A row a provider name: the ops it is usable for here, and the others by reason."""
+    rows: dict[str, dict[str, Any]] = {}
     for provider in providers().values():
+        row = rows.setdefault(provider.name, {"provider": provider.name, "library": provider.library.name, "ops": [], "not": {}})
         _, status, why = standing(provider, machine)
         if status:
-            reasons[provider.name][f"{status}: {why}"] += 1
+            row["not"].setdefault(f"{status}: {why}", []).append(provider.op)
         else:
-            usable[provider.name].append(provider.op)
-    rows = []
-    for name in dict.fromkeys(provider.name for provider in providers().values()):
-        why_not = "; ".join(f"{count} op(s) {reason}" for reason, count in reasons[name].items())
-        rows.append({"provider": name, "usable for": ", ".join(usable[name]) or "nothing", "else": why_not})
-    return rows
+            row["ops"].append(provider.op)
+    return list(rows.values())

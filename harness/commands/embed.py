@@ -85,11 +85,9 @@ class Data:
         cells = inspect.getclosurevars(function).nonlocals
         if "<locals>" not in function.__qualname__:
             return self.into.require(function.__module__, function.__name__)
-        source = source_of(function)
         maker = f"make_{name.replace('.', '_')}"
-        text = f"def {maker}({', '.join(cells)}):\n    pass\n    return {function.__name__}"
-        made: Any = ast.parse(text).body[0]
-        made.body[0] = source
+        made: Any = ast.parse(f"def {maker}({', '.join(cells)}):\n    pass\n    return rule").body[0]
+        made.body[0] = source_of(function, "rule")
         self.into.add(function.__module__, made)
         return f"{maker}({', '.join(self.express(f'{name}.{key}', part) for key, part in cells.items())})"
 

@@ -25,6 +25,8 @@ _LAZY_TORCH = ("harness.contracts._torch", "torch")
 STAND_INS = {
     ("harness.contracts.inputs", "Inputs"): (KIT, "Inputs"),
     ("harness.providers.resolve", "resolve"): (KIT, "resolve"),
+    ("harness.providers.isolate", "isolate"): (KIT, "isolate"),
+    ("harness.errors", "Missing"): (KIT, "Missing"),
     ("harness.errors", "Unsupported"): (KIT, "Unsupported"),
 }
 _DECLARING = ("implements", "contract")
@@ -83,14 +85,22 @@ class Bundle:
         for node in (n for statement in self.statements for n in ast.walk(statement)):
             if isinstance(node, ast.Attribute):
                 found.add(node.attr)
+            elif isinstance(node, ast.ClassDef):
+                found |= {n.id for member in node.body if isinstance(member, ast.Assign) for n in ast.walk(member) if isinstance(n, ast.Name)}
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
                 found.add(node.value)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr" and isinstance(node.args[1], ast.JoinedStr):
+                found.add("__dict__")  # a name made at run time may be any
         return found
 
     def keeps(self, module: str, cls: ast.ClassDef, member: str) -> bool:
         """Whether a member of a class is written out: it is named somewhere, or the class may be called back by another library."""
         dunder = member.startswith("__") and member.endswith("__")
-        return dunder or member in self.used or not all(self._ours(module, base) for base in cls.bases)
+        return dunder or member in self.used or not self.owns(module, cls)
+
+    def owns(self, module: str, cls: ast.ClassDef) -> bool:
+        """Whether every base of a class is written out too, so that no other library calls its members."""
+        return all(self._ours(module, base) for base in cls.bases)
 
     def inlines(self, module: str) -> bool:
         """Whether definitions of that module are written out rather than imported."""
@@ -104,17 +114,18 @@ class Bundle:
         found = _table(module).get(base.id)
         return isinstance(found, ast.ClassDef) or (isinstance(found, ast.ImportFrom) and self.inlines(found.module or ""))
 
-    def imported(self, name: str, text: str) -> str:
-        """Adds an import statement that binds the name; returns the name."""
-        if name in self._defined or self.imports.setdefault(name, text) != text:
+    def imported(self, name: str, text: str, bound: str = "") -> str:
+        """Adds the import statement of `name`, which binds it (or `bound`: its first part); returns what it binds."""
+        bound = bound or name
+        if bound in self._defined or self.imports.setdefault(name, text) != text:
             raise UsageError(f"two modules mean different things by {name!r}, one of them {text!r}: rename it in the provider")
-        return name
+        return bound
 
     def _follow(self, statement: ast.Import | ast.ImportFrom, name: str) -> str:
         alias = next(a for a in statement.names if (a.asname or a.name.split(".")[0]) == name)
         if isinstance(statement, ast.ImportFrom) and self.inlines(statement.module or ""):
             return self._inlined(statement.module or "", alias.name)
-        return self.imported(name, ast.unparse(type(statement)(**{**vars(statement), "names": [alias]})))
+        return self.imported(alias.asname or alias.name, ast.unparse(type(statement)(**{**vars(statement), "names": [alias]})), name)
 
     def _inlined(self, module: str, name: str) -> str:
         return self.imported("torch", "import torch") if module == "" else self.require(module, name)
@@ -122,11 +133,11 @@ class Bundle:
     def _global(self, module: str, name: str, user: ast.AST) -> str:
         """A global name of a module; a module of this package (`rounding.FP32`) becomes one name an attribute."""
         found = _table(module)[name]
-        if isinstance(found, ast.ImportFrom) and self.inlines(found.module or ""):
-            alias = next(a for a in found.names if (a.asname or a.name) == name)
-            submodule = f"{found.module}.{alias.name}"
-            if alias.name not in _table(found.module or "") and _is_module(submodule):
-                _Flatten(name, lambda attribute: self.require(submodule, attribute)).visit(user)
+        if isinstance(found, (ast.Import, ast.ImportFrom)):
+            alias = next(a for a in found.names if (a.asname or a.name.split(".")[0]) == name)
+            whole = f"{found.module}.{alias.name}" if isinstance(found, ast.ImportFrom) else alias.name
+            if self.inlines(whole) and (isinstance(found, ast.Import) or alias.name not in _table(found.module or "")) and _is_module(whole):
+                _Flatten(name, lambda attribute: self.require(whole, attribute)).visit(user)
                 return name
         return self.require(module, name)
 
@@ -143,15 +154,24 @@ def bundle(fill: Callable[[Bundle], None], own: str) -> Bundle:
         used |= names
 
 
-def source_of(function: Callable[..., Any]) -> ast.stmt:
-    """The definition of a function, also of one inside another. Raises UsageError for a lambda or a missing source."""
+def source_of(function: Callable[..., Any], name: str) -> ast.FunctionDef:
+    """The definition of a function as `name`, also of one inside another, and of a lambda. Raises UsageError for a missing source."""
+    code = function.__code__
     try:
-        statement = ast.parse(inspect.cleandoc("\n" + inspect.getsource(function))).body[0]
+        tree = ast.parse(Path(inspect.getsourcefile(function) or "").read_text())
     except (OSError, TypeError, SyntaxError) as error:
         raise UsageError(f"{function!r} has no source to write a script from: {error}") from error
-    if not isinstance(statement, ast.FunctionDef):
-        raise UsageError(f"{function!r} is not a plain function, so no script can be written from its source")
-    return statement
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == function.__name__ and _first_line(node) == code.co_firstlineno:
+            node.name = name
+            return node
+        if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno and [a.arg for a in node.args.args] == [*code.co_varnames[: code.co_argcount]]:
+            return ast.FunctionDef(name, node.args, [ast.Return(node.body)], [], lineno=0)
+    raise UsageError(f"{function!r} is not found in its source, so no script can be written from it")
+
+
+def _first_line(node: ast.FunctionDef) -> int:
+    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
 
 
 class _Cleaner(ast.NodeTransformer):
@@ -169,16 +189,18 @@ class _Cleaner(ast.NodeTransformer):
         return self._body(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        kept: list[ast.stmt] = []
-        fields = any(not _declares(d) for d in node.decorator_list)  # of a dataclass
+        node.body = [member for member in node.body if self._stays(node, member)]
         for member in node.body:
-            if isinstance(member, ast.AnnAssign) and (fields or self.into.keeps(self.module, node, _bound(member)[0])):
+            if isinstance(member, ast.AnnAssign):
                 member.annotation = ast.Name("object")  # a field, whatever its type
-                kept.append(member)
-            elif not isinstance(member, ast.AnnAssign) and all(self.into.keeps(self.module, node, name) for name in _bound(member)):
-                kept.append(self.visit(member) if isinstance(member, (ast.FunctionDef, ast.ClassDef)) else member)
-        node.body = kept
         return self._body(node)
+
+    def _stays(self, node: ast.ClassDef, member: ast.stmt) -> bool:
+        if isinstance(member, ast.AnnAssign) and any(not _declares(d) for d in node.decorator_list):
+            return True  # a field of a dataclass
+        if isinstance(member, ast.AnnAssign) and member.value is None and self.into.owns(self.module, node):
+            return False
+        return all(self.into.keeps(self.module, node, name) for name in _bound(member))
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         if not isinstance(node.target, ast.Name) or (isinstance(node.annotation, ast.Name) and node.annotation.id == "object"):

@@ -5,15 +5,21 @@ Imports nothing of this package, so that the parts stand alone.
 
 from __future__ import annotations
 
+import __future__
+
+import ast
 import base64
 import importlib
+import importlib.util
 import io
 import math
 import zlib
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Inputs(SimpleNamespace):
@@ -60,12 +66,41 @@ class Scratch:
         return told("memory", f"the call wrote outside buffers of {broken} bytes" if broken else "")
 
 
+class Poisoned(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """While active, memory that torch leaves uninitialised holds NaN (0x5a bytes where no float belongs)."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func.__name__.split(".")[0] in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided") and not made.is_pinned():
+            made.untyped_storage().fill_(255 if made.is_floating_point() else 90)
+        return made
+
+
 class Unsupported(SystemExit):
     """The library says that it does not take this case."""
 
     def __init__(self, why: str) -> None:
         print("unsupported:", why)
         super().__init__(0)
+
+
+class Missing(LookupError):
+    """A name that the library does not have."""
+
+
+def isolate(module: str, *names: str, given: Any) -> Any:
+    """Definitions out of an installed module's source, which is not imported."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise Missing(module)
+    space = {"__name__": module, **given}
+    for node in ast.parse(Path(spec.origin).read_text()).body:
+        bound = {getattr(node, "name", ""), *(getattr(target, "id", "") for target in getattr(node, "targets", ()))}
+        if bound & set(names):
+            exec(compile(ast.Module([node], []), spec.origin, "exec", flags=__future__.annotations.compiler_flag), space)
+    if set(names) - space.keys():
+        raise Missing(f"{module}: {set(names) - space.keys()}")
+    return SimpleNamespace(**{name: space[name] for name in names})
 
 
 def resolve(*places: str) -> Any:
@@ -78,7 +113,7 @@ def resolve(*places: str) -> Any:
             found = None
         if found is not None:
             return found
-    raise LookupError(f"unbound: {places}")
+    raise Missing(f"unbound: {places}")
 
 
 def unpack(text: str, device: str) -> Any:
@@ -88,8 +123,8 @@ def unpack(text: str, device: str) -> Any:
 
 def unchanged(x: Any, before: Any) -> bool:
     """Whether the inputs hold the bits they held; names those that do not."""
-    changed = [name for name, old in before.items() if not torch.equal(bits(getattr(x, name)), bits(old))]
-    return told("inputs", f"the call changed {changed}" if changed else "")
+    changed = [name for name, old in before.items() if not torch.equal(bits(vars(x)[name]), bits(old))]
+    return told("input tensors", f"the call changed {changed}" if changed else "")
 
 
 def bits(tensor: Any) -> Any:
@@ -101,7 +136,7 @@ def named(returned: Any, names: Any, written: Any) -> Any:
     """Outputs by name: a dict, one or several tensors, or None for what was written in place."""
     if isinstance(returned, dict) or returned is None:
         return written if returned is None else returned
-    return dict(zip(names, returned if isinstance(returned, (tuple, list)) else (returned,), strict=False))
+    return dict(zip(names, returned if isinstance(returned, (tuple, list)) else (returned,), strict=True))
 
 
 def shaped(name: str, actual: Any, shape: Any, dtype: Any) -> bool:

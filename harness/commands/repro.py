@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from harness.checks import tolerance
 from harness.commands import embed
 from harness.commands.inline import KIT, Bundle, bundle
 from harness.contracts import Case, Close, Exact, Expected, Filtered, Judged, OneOf, Op, make_inputs, op
-from harness.errors import UsageError, unknown
+from harness.errors import UsageError
 from harness.machine.platforms import machine_platform, serves, worker_environment
 from harness.plugins import load_plugins
-from harness.providers import Provider, providers_of, versions
+from harness.providers import Provider, versions
+from harness.selection import find_cell
 from harness.store.results import write_whole
 
 COMPRESSED = 16 << 20  # bytes of data that are worth trying to compress
@@ -31,12 +33,12 @@ def write_script(cell: str, plugins: tuple[str, ...], platform: str | None, seed
     its library does not take, one whose source cannot be written out, and one too big to print.
     """
     load_plugins(plugins)
-    declared, provider, case = _find(cell)
+    provider, case = find_cell(cell)
     where = _platform(provider, machine_platform(platform))
     reason = provider.why_not(case) or ("Triton's interpreter has no bf16 arithmetic" if where == "interpret" and "bf16" in case.point.values() else "")
     if reason:
         raise UsageError(f"{cell} is unsupported, so there is no failure to show: {reason}")
-    script = Script(declared, provider, case, where, seed)
+    script = Script(op(case.op), provider, case, where, seed)
     text = script.text(f"data = torch.load(__file__ + '.pt', map_location={script.device!r})" if script.is_big else "")
     if not output:
         if script.is_big:
@@ -48,15 +50,6 @@ def write_script(cell: str, plugins: tuple[str, ...], platform: str | None, seed
         write_whole(Path(f"{output}.pt"), script.blob)
     beside = f" and {output}.pt" if script.is_big else ""
     click.echo(f"wrote {output}{beside}: python {output} ends with 1 when the failure shows, 0 when not", err=True)
-
-
-def _find(cell: str) -> tuple[Op, Provider, Case]:
-    name, _, rest = cell.partition("[")
-    declared, rest = op(name), rest.removesuffix("]")
-    for provider in sorted(providers_of(name), key=lambda p: -len(p.name)):
-        if rest.startswith(provider.name + "-"):
-            return declared, provider, declared.axes.parse(rest[len(provider.name) + 1 :])
-    raise unknown("provider", rest.partition("-")[0], [p.name for p in providers_of(name)])
 
 
 def _platform(provider: Provider, machine: str) -> str:
@@ -91,9 +84,7 @@ class Script:
         head += [f"Note: {note}." for note in self.provider.notes] + ['"""', ""]
         settings = {k: v for k, v in worker_environment("cpu").items() if k.startswith(("TRITON", "TORCHDYNAMO"))}
         environment = ["import os", f"os.environ.update({settings})  # before torch and triton are imported"] if self.platform == "interpret" else []
-        imports = sorted({"import sys", *self.bundle.imports.values()} - {"import torch"}, key=lambda line: (line.startswith("from"), line))
-        plain = ", ".join(line.removeprefix("import ") for line in imports if line.startswith("import "))
-        imports = [f"import {plain}", *(line for line in imports if line.startswith("from ")), "import torch"]
+        imports = _sorted(self.bundle.imports.values())
         if not load:
             stored = f"unpack({self.packed!r}, {self.device!r})" if self.packed else embed.literal(self.data, self.device)
             load = f"data = {stored}"
@@ -109,7 +100,8 @@ class Script:
         lines += [f"scratch = {into.require(KIT, 'Scratch')}({self.device!r})"] if guarded else []
         lines += [f"x.{name} = scratch.copy(x.{name})" for name in self.op.mutates]
         lines += ["torch.manual_seed(0)"]
-        lines += [f"call = {entry}()", "call.prepare(x, scratch)", "returned = call.run()"] if phased else [f"returned = {entry}(x)"]
+        call = [f"call = {entry}()", "call.prepare(x, scratch)", "returned = call.run()"] if phased else [f"returned = {entry}(x)"]
+        lines += [f"with {into.require(KIT, 'Poisoned')}():", *(f"    {line}" for line in call)]
         lines += ["torch.cuda.synchronize()"] if self.device == "cuda" else []
         mutated = ", ".join([*(f"{name!r}: x.{name}" for name in self.op.mutates if name in self.op.outputs), *(["**scratch.outputs"] if guarded else [])])
         lines.append(f"outputs = {into.require(KIT, 'named')}(returned, {self.op.outputs}, {{{mutated}}})")
@@ -139,11 +131,6 @@ class Script:
         convert = getattr(self.op.impl, "convert", None)
         if convert is None:
             return []
-        probe = {name: expected.value for name, expected in self.golden.items() if isinstance(expected, (Close, Exact))}
-        if len(probe) == len(self.golden):
-            made = convert(self.x, probe, self.semantics)
-            if all(made.get(name) is value for name, value in probe.items()):
-                return []
         return [f"outputs = {data.express('op', convert)}(x, outputs, {self.semantics!r})"]
 
     def _judged(self, into: Bundle, data: embed.Data, name: str, expected: Expected) -> list[str]:
@@ -166,6 +153,16 @@ class Script:
 
 
 _WIDE = ("weights",)  # fp64 where they are judged, narrower in the data
+
+
+def _sorted(imports: Iterable[str]) -> list[str]:
+    """Import statements, one line for all plain ones and one a module for the others; torch last."""
+    plain = {line.removeprefix("import ") for line in imports if line.startswith("import ")} - {"torch"} | {"sys"}
+    named: dict[str, list[str]] = {}
+    for line in sorted(line for line in imports if line.startswith("from ")):
+        module, _, names = line.removeprefix("from ").partition(" import ")
+        named.setdefault(module, []).append(names)
+    return [f"import {', '.join(sorted(plain))}", *(f"from {module} import {', '.join(names)}" for module, names in named.items()), "import torch"]
 
 
 def _form(expected: Close | Exact | Filtered | OneOf) -> tuple[tuple[int, ...] | None, torch.dtype | str]:

@@ -51,7 +51,7 @@ def run_cells(**options: Any) -> int:
     ledger = ledger_of(options["ledger"], selection.cases_dir)
     cells = select(selection)
     path = Path(options["results"])
-    before = {r.cell: r for r in read(path) if r.seed == options["seed"]} if options["resume"] and path.exists() else {}
+    before = {r.cell: r for r in read(path) if r.seed == options["seed"]} if options["resume"] and path.is_file() else {}
     wanted = {cell.id for cell in cells}
     rows = [(result, ledger.judge(result)) for name, result in before.items() if name in wanted]
     left = [cell for cell in cells if cell.id not in before]
@@ -70,6 +70,8 @@ def run_cells(**options: Any) -> int:
 
         session.run_all(left, done, workers)
     progress.end()
+    place = {cell.id: number for number, cell in enumerate(cells)}
+    rows.sort(key=lambda row: place[row[0].cell])
     _print(rows, selection, options)
     return _code([verdict for _, verdict in rows])
 

@@ -138,7 +138,7 @@ class Axes:
             match = _NUMBER.fullmatch(token)
             axis = self._by_key.get(match[1]) if match else None
             if match is None or axis is None:
-                raise UsageError(f"op {self.op!r}: no axis for {token!r} in case {case_id!r} (kernel-parity list ops shows the axes)")
+                raise UsageError(f"op {self.op!r}: no axis for {token!r} in case {case_id!r} (kernel-parity list ops --op {self.op} shows the axes)")
             text = match[2].replace("m", "-")
             if "." in text and not axis.real:
                 raise UsageError(f"op {self.op!r}: axis {axis.name!r} takes whole numbers, not {text!r} in case {case_id!r}")

@@ -18,6 +18,8 @@ _GOLDEN = -7046029254386353131  # 0x9e3779b97f4a7c15 as int64
 _MIX1 = -4658895280553007687  # 0xbf58476d1ce4e5b9
 _MIX2 = -7723592293110705685  # 0x94d049bb133111eb
 
+_CHUNK = 1 << 26  # elements hashed at once: int64 takes up to eight times the memory of what it hashes
+
 DTYPES = ("fp32", "fp16", "bf16")
 
 
@@ -112,6 +114,10 @@ def fingerprint(tensor: torch.Tensor) -> torch.Tensor:
         return torch.zeros((), dtype=torch.int64, device=tensor.device)
     raw = flat.view(torch.uint8) if flat.dtype == torch.bool or flat.element_size() == 1 else flat
     views = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    ints = raw.view(views[raw.element_size()]).to(torch.int64)
-    counter = torch.arange(ints.numel(), dtype=torch.int64, device=tensor.device)
-    return ((ints + 0x5BD1E995) * (counter * 2 + _GOLDEN)).sum()
+    ints = raw.view(views[raw.element_size()])
+    total = torch.zeros((), dtype=torch.int64, device=tensor.device)
+    for start in range(0, ints.numel(), _CHUNK):
+        part = ints[start : start + _CHUNK].to(torch.int64)
+        counter = torch.arange(start, start + part.numel(), dtype=torch.int64, device=tensor.device)
+        total += ((part + 0x5BD1E995) * (counter * 2 + _GOLDEN)).sum()
+    return total

@@ -25,7 +25,8 @@ def declines(x: Any) -> Any:
 
 @fault("merge_state", "crash", "KeyError")
 def looks_up_nothing(x: Any) -> Any:
-    return {}["plan"]
+    plans: dict[str, Any] = {}
+    return plans["plan"]
 
 
 @fault("merge_state", "crash", "RecursionError")
@@ -73,7 +74,8 @@ def calls_none(x: Any) -> Any:
 
 @fault("merge_state", "missing", "AttributeError")
 def asks_a_module_in_vain(x: Any) -> Any:
-    return torch.merge_state_of_no_release(x.v_a)
+    library: Any = torch.nn
+    return library.merge_state_of_no_release(x.v_a)
 
 
 @fault("merge_state", "missing", "unregistered")
@@ -84,7 +86,7 @@ def calls_an_unregistered_operator(x: Any) -> Any:
 @fault("merge_state", "missing", "unregistered")
 def calls_an_operator_without_kernel(x: Any) -> Any:
     """Declared, but for no backend."""
-    library = torch.library.Library("kernel_parity_faults", "FRAGMENT")
+    library: Any = torch.library.Library("kernel_parity_faults", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch leaves it untyped
     library.define("declared_alone(Tensor x) -> Tensor")
     return torch.ops.kernel_parity_faults.declared_alone(x.v_a)
 

@@ -24,7 +24,7 @@ _SMALL: dict[str, dict[str, Any]] = {
 class Fault:
     """A wrong provider and the verdict it must get: `status` and `reason` of its result line (pass: mischief that harms no cell).
 
-    slow  it is found only when a limit passes: run it with small limits
+    slow  a limit passes before it is found: run it with few seconds for a cell, and more than 5 for a build
     """
 
     op: str

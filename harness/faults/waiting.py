@@ -1,4 +1,4 @@
-"""Providers that do not return: found when a limit passes."""
+"""Providers that do not return, or late: what happens when a limit passes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.contracts._torch import torch
-from harness.faults.shelf import fault
+from harness.faults.shelf import fault, right
 
 _LONG = 100_000.0
 
@@ -24,7 +24,7 @@ def hangs(x: Any) -> Any:
 def hangs_outside_python(x: Any) -> Any:
     """On a device a kernel that does not end; on a CPU a system call that does not return."""
     if x.device != "cpu":
-        torch.cuda._sleep(1 << 60)
+        torch.cuda._sleep(1 << 60)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return
     while True:
         ctypes.CDLL(None).pause()
@@ -32,8 +32,19 @@ def hangs_outside_python(x: Any) -> Any:
 
 @fault("merge_state", "build-failed", "time limit", slow=True)
 def builds_for_ever(x: Any) -> Any:
+    _build(_LONG)
+
+
+@fault("merge_state", "pass", slow=True)
+def builds_for_a_while(x: Any) -> Any:
+    """Longer than a cell may take, but a build may."""
+    _build(5.0)
+    return right(x)
+
+
+def _build(seconds: float) -> None:
     """A child that has the name of a build tool."""
-    program = f"open('/proc/self/comm', 'w').write('ninja'); import time; time.sleep({_LONG})"
+    program = f"open('/proc/self/comm', 'w').write('ninja'); import time; time.sleep({seconds})"
     subprocess.run([sys.executable, "-S", "-c", program], check=True)
 
 

@@ -9,7 +9,30 @@ from pathlib import Path
 from typing import NamedTuple
 
 COMPILERS = frozenset(
-    "ninja make cmake nvcc cudafe++ cicc ptxas fatbinary nvlink hipcc clang clang++ lld ld collect2 as cc1 cc1plus cc c++ gcc g++".split()
+    [
+        "ninja",
+        "make",
+        "cmake",
+        "nvcc",
+        "cudafe++",
+        "cicc",
+        "ptxas",
+        "fatbinary",
+        "nvlink",
+        "hipcc",
+        "clang",
+        "clang++",
+        "lld",
+        "ld",
+        "collect2",
+        "as",
+        "cc1",
+        "cc1plus",
+        "cc",
+        "c++",
+        "gcc",
+        "g++",
+    ]
 )
 _OLD = 2 * 3600.0  # no build lasts so long, seconds
 

@@ -14,6 +14,7 @@ from harness.errors import Missing, Unsupported
 
 _CLEAR = (ValueError, TypeError, NotImplementedError, AssertionError)
 _BUILD_KINDS = {"CompilationError", "InterpreterError", "OutOfResources", "PTXASError", "BackendCompilerFailed", "InductorError"}
+_LONGEST = 8000
 _TOOLS = r"(?:ninja|nvcc|hipcc|ptxas|c\+\+|g\+\+|gcc|clang\+\+)"
 
 
@@ -49,7 +50,9 @@ _BUILD = _words(
 )
 _UNREGISTERED = _words(r"could not run '\w+::", r"no such operator \w+::", r"could not find schema for \w+::", "does not exist! ensure that it is registered")
 # a call that does not fit the function called, or a None inside the library: no word about the input, so not a refusal
-_UNCLEAR = _words("unexpected keyword argument", r"missing \d+ required", r"takes (?:from )?\d+ (?:to \d+ )?positional", "'nonetype'", "mismatched number of arguments")
+_UNCLEAR = _words(
+    "unexpected keyword argument", r"missing \d+ required", r"takes (?:from )?\d+ (?:to \d+ )?positional", "'nonetype'", "mismatched number of arguments"
+)
 
 
 def classify(error: BaseException) -> tuple[str, str]:
@@ -101,9 +104,9 @@ def _vague(error: BaseException) -> bool:
 
 
 def words_of(error: BaseException) -> str:
-    """The exception's text, whatever its own __str__ does, as any encoding can hold it."""
+    """The beginning of the exception's text, whatever its own __str__ does, as any encoding can hold it."""
     try:
-        text = str(error)
+        text = str(error)[:_LONGEST]
     except Exception as broken:
         text = f"(its text cannot be had: {type(broken).__name__})"
     return text.encode(errors="backslashreplace").decode()

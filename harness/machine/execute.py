@@ -167,7 +167,7 @@ class Bench:
                 continue
             result.figures[name] = {key: plain(value) for key, value in outcome.figures.items()}
             if result.status == "pass":
-                _found(result, _unwritten(scratch, outputs[name], outcome), name, outcome.text)
+                _found(result, _unwritten(scratch, outputs.get(name), outcome), name, outcome.text)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ A NaN of all one bits is what a float holds before it is written; no arithmetic 
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 import torch
@@ -90,7 +91,7 @@ class Scratch:
 
     def unwritten(self, tensor: torch.Tensor) -> torch.Tensor:
         """bool mask of elements that still hold the poison."""
-        raw = tensor.contiguous().view(torch.uint8).view(*tensor.shape, tensor.element_size())
+        raw = tensor.reshape(-1).view(torch.uint8).view(*tensor.shape, tensor.element_size())
         return (raw == _poison(tensor.dtype)).all(-1)
 
 
@@ -101,6 +102,11 @@ class Guarded(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leav
         super().__init__()  # type: ignore[no-untyped-call]
         self.scratch = scratch
         self._type = torch.device(scratch.device).type
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch wraps the method below so that dynamo leaves it alone, which imports dynamo; where dynamo is off, that is for nothing."""
+        return os.environ.get("TORCHDYNAMO_DISABLE") != "1"
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -32,7 +33,7 @@ START_LIMIT = 180.0
 _LOOK = 2.0  # how often a silent worker is looked at, seconds
 _DYING = 10.0  # how long a worker that closed its connection may take to end: a device context is torn down first
 _ANSWER = struct.pack("ll", 10, 0)  # how long half an answer is waited for, a C timeval
-_LOG_LIMIT, _TAIL = 64 << 20, 3000  # bytes kept of what a worker prints in a cell, and of these in its result
+_LOG_LIMIT, _TAIL = 64 << 20, 2000  # bytes kept of what a worker prints in a cell, and of these in its result
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class Worker:
         self.pid = self._zygote.fork(self._request, [theirs.fileno(), self._log.fileno()])
         theirs.close()
         self._connection = Connection(ours.detach())
-        self._killed = builds.kills_for_memory()
+        self._kills = builds.kills_for_memory()
         self.starts += 1
         if not self._connection.poll(START_LIMIT):
             raise HarnessError(f"the worker did not open its device within {START_LIMIT:.0f} s")
@@ -161,7 +162,8 @@ class Worker:
             limit = self._limits.build if late == "build-failed" else self._limits.run
             os.kill(self.pid, signal.SIGABRT)  # so that its log says where it was
             self._zygote.look(self.pid, 1.0)
-            result = self._lost(request, late, "time limit", f"no return within {limit:.0f} s")
+            at_work = ", a compiler still at work" if late == "build-failed" else ""
+            result = self._lost(request, late, "time limit", f"no return within {limit:.0f} s{at_work}")
         result.seconds["run"] = round(time.monotonic() - began, 6)
         self._end()
         return result
@@ -186,7 +188,7 @@ class Worker:
     def _death(self) -> tuple[str, str, str]:
         """(status, reason, detail) of a worker that ended or closed its connection."""
         code = self._zygote.look(self.pid, _DYING)
-        if code == -signal.SIGKILL and builds.kills_for_memory() > self._killed:
+        if code == -signal.SIGKILL and builds.kills_for_memory() > self._kills:
             return "out-of-memory", "killed", "the kernel killed the worker process: the machine, or this container, has no memory left"
         return "crash", _ending(code), f"the worker process ended: {_ending(code)}"
 
@@ -222,10 +224,12 @@ class Worker:
 
 
 def _tail(log: IO[bytes]) -> str:
-    """The end of a log, without the list of modules that Python's fault handler adds."""
-    start = max(0, os.fstat(log.fileno()).st_size - _TAIL)
-    lines = os.pread(log.fileno(), _TAIL, start).decode(errors="replace").splitlines()
-    return "\n".join(line for line in lines if not line.startswith("Extension modules:")).strip()
+    """The end of a log; of the stacks that Python's fault handler adds to it their beginning, where the process was."""
+    start = max(0, os.fstat(log.fileno()).st_size - (1 << 16))
+    text = os.pread(log.fileno(), 1 << 16, start).decode(errors="replace")
+    printed, mark, stacks = text.partition("Fatal Python error: ")
+    frames = [line for line in (mark + stacks).splitlines() if not re.search('^Extension modules:|^  File "(<frozen|.*/harness/machine/)', line)]
+    return (printed[-_TAIL:].strip() + "\n" + "\n".join(frames)[:_TAIL]).strip()
 
 
 def _last_line(log: IO[bytes]) -> str:

@@ -30,14 +30,19 @@ _END_LIMIT = 10.0
 
 def serve(control: socket.socket) -> None:
     """Answers requests until the other end closes."""
-    import torch  # noqa: F401  # the point of the zygote: paid once, inherited by every worker
+    # the point of the zygote: paid once, inherited by every worker
+    from harness.contracts import ops
+    from harness.machine import execute, worker  # noqa: F401
+    from harness.providers import providers
 
-    from harness.machine import worker
-
+    ops(), providers()
+    if os.environ.get("TORCHDYNAMO_DISABLE") != "1":
+        import torch._dynamo  # noqa: F401  # torch imports it when the first allocation is guarded
     with contextlib.suppress(ModuleNotFoundError):  # a machine without Triton still runs every other provider
         import triton  # noqa: F401
+    _prctl(_PR_SET_PDEATHSIG, 0)  # from here on it notices by itself, and has workers to end first
     # what a worker leaves running becomes a child of this process, and is found and ended with it
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     builds.clear_stale_locks(since=time.time())
     workers: dict[int, float] = {}
     control.sendall(b'{"ready": true}\n')
@@ -67,7 +72,7 @@ def _fork(serve_worker: Any, request: dict[str, Any], handles: list[int], contro
         return pid
     code = 1
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != zygote:
             os._exit(1)
         control.close()
@@ -129,5 +134,10 @@ def _kill(pid: int, end: float) -> int | None:
     return None
 
 
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
 if __name__ == "__main__":
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # while it imports
     serve(socket.socket(fileno=int(sys.argv[1])))

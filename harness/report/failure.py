@@ -9,8 +9,10 @@ from harness.store.results import Result
 def explain(result: Result, verdict: Verdict) -> str:
     """The text of a result that is not as it should be."""
     arguments = ", ".join(f"{name}={shape}" for name, shape in result.inputs.items())
+    case = ", ".join(f"{axis}={value}" for axis, value in result.values.items())
     lines = [
         f"{result.cell}: {result.status}" + (f" ({result.reason})" if result.reason else "") + f", {result.evidence} on {where(result)}",
+        f"case: {case}" + (f", seed {result.seed}" if result.seed else "") if case else "",
         f"call: {result.op}({arguments})" if arguments else "",
         result.detail,
     ]
@@ -20,7 +22,8 @@ def explain(result: Result, verdict: Verdict) -> str:
         lines.append(verdict.why)
     lines += [f"note: {note}" for note in result.notes]
     if result.case:
-        lines.append(f"again: kernel-parity run --cell '{result.cell}'   alone: kernel-parity repro '{result.cell}'")
+        options = f"'{result.cell}'" + (f" --seed {result.seed}" if result.seed else "")
+        lines.append(f"again: kernel-parity run --cell {options}   alone: kernel-parity repro {options}")
     return "\n".join(line for line in lines if line)
 
 

@@ -31,10 +31,15 @@ def summary(rows: Sequence[Judged]) -> str:
     shown = [status for status in STATUSES if any(counts[key][status] for key in counts)]
     table = []
     for key, counter in counts.items():
-        said = [f"{verdicts[key][kind]} {kind}" for kind in ("finding", "gone", "known", "error") if verdicts[key][kind]]
+        said = [_count(verdicts[key][kind], kind) for kind in ("finding", "gone", "known", "error") if verdicts[key][kind]]
         note = ", ".join(said) or why.get(key, "")
         table.append([*key, evidence.get(key, "-"), *(counter[status] or "" for status in shown), note])
-    return tabulate(table, headers=["op", "provider", "evidence", *shown, "ledger"], tablefmt="simple", disable_numparse=True)
+    return tabulate(table, headers=["op", "provider", "evidence", *shown, "notes"], tablefmt="simple", disable_numparse=True)
+
+
+def _count(number: int, kind: str) -> str:
+    plural = "s" if kind in ("finding", "error") and number > 1 else ""
+    return f"{number} {kind}{plural}"
 
 
 def totals(rows: Iterable[Judged]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 from collections.abc import Iterator
@@ -84,7 +85,7 @@ class ResultLog:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if resume and path.exists():
+            if resume and path.is_file():
                 os.truncate(path, _end_of_whole_lines(path.read_bytes()))
             # unbuffered appends: a line is one write, so several processes can share the file
             self._file = open(path, "ab" if resume else "wb", buffering=0)
@@ -92,16 +93,19 @@ class ResultLog:
             raise UsageError(f"cannot write results to {path}: {error.strerror}; give a writable path with --results") from error
 
     def append(self, result: Result) -> None:
-        """Writes one line. Raises HarnessError when the disk is full."""
+        """Writes one line. Raises HarnessError when it cannot be written whole: the disk is full."""
+        line = encode(result) + b"\n"
         try:
-            self._file.write(encode(result) + b"\n")
+            written = self._file.write(line)
+            if written != len(line):  # a disk that fills up takes a part; reading passes over it, and resuming removes it
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise HarnessError(f"cannot append to {self.path}: {error.strerror}; the results so far are kept") from error
 
     def close(self) -> None:
-        """Forces the file to disk and closes it."""
-        os.fsync(self._file.fileno())
-        self._file.close()
+        """Forces the file to disk, where it is on one, and closes it."""
+        with contextlib.closing(self._file), contextlib.suppress(OSError):  # EINVAL: a pipe or a device such as /dev/stdout
+            os.fsync(self._file.fileno())
 
     def __enter__(self) -> ResultLog:
         return self

@@ -51,6 +51,10 @@ class AttentionInputs(Inputs):
     kv_indices int32 page ids; slots: an int64 tensor a request; scale, soft_cap, window, causal, k_scale, v_scale; sinks fp32
     [heads] (exact in bf16) or None. Keys and values are the pool's times k_scale and v_scale."""
 
+    k_new: torch.Tensor  # of extend and verify: keys of the queries' own tokens
+    v_new: torch.Tensor
+    tree: torch.Tensor  # of verify
+
     @property
     def k_flat(self) -> torch.Tensor:
         """Keys by token slot, [slots, kv_heads, dim]."""

@@ -40,7 +40,9 @@ class extend_attention(Attention):
         number("prefix", "p", "longest cached prefix in tokens", default=0),
         *LAYOUT,
         words("mask", ("causal", "full"), "whether a new token sees those after it", default="causal"),
-        words("lengths", (*LENGTHS, "cut"), "empty: some requests have no new token, some no prefix; cut: some have fewer keys than queries", default="uniform"),
+        words(
+            "lengths", (*LENGTHS, "cut"), "empty: some requests have no new token, some no prefix; cut: some have fewer keys than queries", default="uniform"
+        ),
         WINDOW,
         *FLAGS,
     )

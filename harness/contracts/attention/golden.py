@@ -151,7 +151,8 @@ def golden(x: AttentionInputs, semantics: Semantics, visible: Visible) -> dict[s
 
 
 def second(x: AttentionInputs, visible: Visible, semantics: Semantics) -> dict[str, torch.Tensor]:
-    """The second formula, request by request, unrounded operands."""
+    """The second formula, request by request; a rounding of queries that the arithmetic declares is made before the products."""
+    how = _arithmetic(x, semantics)
     o = torch.zeros(x.q.shape[0], x.case.heads, v_dim(x.case), dtype=torch.float64, device=x.device)
     lse = o.new_zeros(o.shape[:2])
     for request, slots in enumerate(x.slots):
@@ -161,7 +162,13 @@ def second(x: AttentionInputs, visible: Visible, semantics: Semantics) -> dict[s
         lengths = (torch.tensor(n, device=x.device) for n in (count, len(slots)))
         seen = visible([request], Grid(grid[0][None], grid[1][None], *lengths))[0]
         k, v = x.k_flat[slots].double() * x.k_scale, x.v_flat[slots].double() * x.v_scale
-        o[rows], lse[rows] = attend_by_chunks(x.q[rows], k, v, x.scale, visible=seen, soft_cap=x.soft_cap, sinks=x.sinks)
+        q = x.q[rows].double()
+        if how.narrow:
+            cached = x.prefix_len[request] if how.fresh else len(slots)
+            q = torch.cat((q.to(x.k_pool.dtype).double(), q), -1)
+            k = torch.cat((k, k.new_zeros(k.shape)), -1)
+            k[cached:] = k[cached:].roll(k.shape[-1] // 2, -1)
+        o[rows], lse[rows] = attend_by_chunks(q, k, v, x.scale, visible=seen, soft_cap=x.soft_cap, sinks=x.sinks, chunk=max(7, len(slots) // 5))
     if x.sinks is not None and semantics["lse_sinks"] == "sinks":
         lse = torch.logaddexp(lse, x.sinks.double())
     return {"o": o, "lse": lse}

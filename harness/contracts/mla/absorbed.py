@@ -28,6 +28,8 @@ SEMANTICS = {
     "empty": ("minus-inf", "plus-inf"),  # lse of a row without keys
     # exact: an fp8 cache is widened; cache: q and the softmax weights are rounded to the cache's dtype
     "arithmetic": ("exact", "cache"),
+    # operand: lse is the sum of weights already rounded for P V, so it may be off by their roundoff
+    "mass": ("fp32", "operand"),
 }
 
 
@@ -161,9 +163,10 @@ def golden(x: LatentInputs, semantics: Semantics) -> dict[str, Close]:
     lse = parts["lse"]
     terms = max(1, *map(len, x.slots))
     operand = rounding.operand_roundoff(weights, semantics["fp32_dot"])
+    lse_inner = parts["lse_inner"] + (operand if semantics["mass"] == "operand" else 0.0)
     return {
         "o": Close(parts["o"], parts["magnitude"], operand=operand, inner=parts["inner"], terms=terms, dtype=dtype),
-        "lse": Close(lse, lse.masked_fill(lse.isinf(), 0.0).abs(), inner=parts["lse_inner"], dtype=torch.float32),
+        "lse": Close(lse, lse.masked_fill(lse.isinf(), 0.0).abs(), inner=lse_inner, dtype=torch.float32),
     }
 
 

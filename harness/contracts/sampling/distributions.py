@@ -24,11 +24,13 @@ FORM = words("form", ("scalar", "rows", "mixed"), "the parameter as a scalar, a 
 def probs(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype | None = None) -> torch.Tensor:
     """[batch, vocab] rows that sum to 1 up to rounding.
 
-    random: over 20 octaves; peaked: one token holds about 0.97; flat: all equal; ties: four distinct weights; onehot: one
-    token, the rest 0; tail: as random, with every second token a denormal; nan, zero: random with every second row spoilt.
+    random: over 20 octaves; peaked: one token holds about 0.97; flat: all equal but one, which is 0; ties: four distinct
+    weights; onehot: one token, the rest 0; tail: as random, with every second token a denormal; nan, zero: random with every
+    second row spoilt.
     """
     if values == "flat":
-        return torch.full((batch, vocab), 1 / vocab, dtype=torch.float32, device=draw.device).to(dtype or torch.float32)
+        p = torch.full((batch, vocab), 1 / max(vocab - 1, 1), dtype=torch.float32, device=draw.device)
+        return p.scatter_(1, draw.integers(batch, 1, low=0, high=vocab), 0.0 if vocab > 1 else 1.0).to(dtype or torch.float32)
     mantissa = draw.integers(batch, vocab, low=256, high=512)
     if values in ("random", "peaked", "tail", *SPOILT):
         weights = mantissa << draw.integers(batch, vocab, low=0, high=20)
@@ -54,9 +56,12 @@ def probs(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype | 
 def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype | None = None) -> torch.Tensor:
     """[batch, vocab] logits.
 
-    random: standard deviation 2.3; peaked: one token 20 above; flat: all 0.5; ties: multiples of 1; masked: two tokens in
-    three at -inf; allmasked: every second row all -inf; nan: every second row all NaN; extreme: up to 1e4 in size.
+    random: standard deviation 2.3; peaked: one token 20 above; flat: equal in each row; ties: multiples of 1; masked: two
+    tokens in three at -inf; allmasked: every second row all -inf; nan: every second row all NaN; onenan: one NaN in every
+    second row; extreme: up to 1e4 in size.
     """
+    if values == "flat":
+        return draw.normal(batch, 1, dtype=dtype, scale=2.0).repeat(1, vocab)
     x = draw.normal(batch, vocab, scale=2.0)
     if values == "peaked":
         x.scatter_(1, draw.integers(batch, 1, low=0, high=vocab), 24.0)

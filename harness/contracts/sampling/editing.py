@@ -158,7 +158,7 @@ class penalties:
                 if semantics["order"] == "additive-first":
                     value *= r if value < 0 else 1 / r
                 golden[row][token] = value
-        return {"logits": torch.tensor(golden, dtype=torch.float64).to(x.logits.dtype)}
+        return {"logits": torch.tensor(golden, dtype=torch.float64)}
 
     def work(self, case: Case) -> Work:
         elements = case.batch * case.vocab

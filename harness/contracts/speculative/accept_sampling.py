@@ -135,5 +135,8 @@ def _joint(actual: Any, candidates: torch.Tensor, stop: torch.Tensor, support: t
     if bool(wrong.any()):
         row = int(torch.nonzero(wrong)[0])
         meant = f"the draft {int(following[row])}" if int(trim[row]) else "a token with mass left"
-        return "support", f"Wrong requests: {int(wrong.sum())} / {batch}\nRequest {row}: bonus {int(bonus[row])} after {int(count[row])} drafts, expected {meant}"
+        return (
+            "support",
+            f"Wrong requests: {int(wrong.sum())} / {batch}\nRequest {row}: bonus {int(bonus[row])} after {int(count[row])} drafts, expected {meant}",
+        )
     return None

@@ -117,7 +117,7 @@ class chain_verify:
 
     def for_model(self, g: Any, small: bool) -> Iterator[dict[str, Any]]:
         for mode in ("token", "block"):
-            yield {"batch": 2 if small else 32, "slots": 4, "vocab": g.model.vocab, "mode": mode}
+            yield {"batch": 1 if small else 32, "slots": 3 if small else 4, "vocab": g.model.vocab, "mode": mode}
 
 
 def _walk(x: Inputs, own: bool) -> Walk:

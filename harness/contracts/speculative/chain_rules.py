@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from harness.contracts import rounding
 from harness.contracts._torch import torch
 from harness.contracts.inputs import Inputs
 
-Sure = tuple[torch.Tensor, torch.Tensor]
+Sure: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"  # as words: declaring ops does not import torch
 
 
 def token(p: torch.Tensor, q: torch.Tensor, coin: torch.Tensor, band: float, own: bool) -> Sure:

@@ -109,7 +109,8 @@ class verify_target_probs:
             limit = min(int(x.top_ks[request]), len(line))
             within = [i for i in order if line[i] >= line[order[limit - 1]]] if semantics["ties_k"] == "all" else order[:limit]
             whole = sum(weight[i] for i in (within if semantics["order"] == "top-k-first" else order))
-            target, kept, mass = float(x.top_ps[request]), [], 0.0
+            target, mass = float(x.top_ps[request]), 0.0
+            kept: list[int] = []
             for i in within:
                 if kept and mass >= target * whole and target < 1:
                     break

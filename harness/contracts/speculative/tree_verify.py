@@ -186,8 +186,8 @@ class tree_verify_sample:
         return Work(4 * row, 4 * row + case.batch * case.slots * 40)
 
     def for_model(self, g: Any, small: bool) -> Iterator[dict[str, Any]]:
-        yield {"batch": 2 if small else 32, "slots": 4, "vocab": g.model.vocab, "shape": "chain"}
-        yield {"batch": 2 if small else 16, "slots": 8, "vocab": g.model.vocab}
+        yield {"batch": 1 if small else 32, "slots": 3 if small else 4, "vocab": g.model.vocab, "shape": "chain"}
+        yield {"batch": 1 if small else 16, "slots": 4 if small else 8, "vocab": g.model.vocab}
 
 
 def _row(draw: Draw, case: Case, made: dict[str, torch.Tensor], node: int) -> torch.Tensor:

@@ -35,8 +35,10 @@ def normalised(x: Any, outputs: Mapping[str, Any]) -> dict[str, Any]:
     The raw form is [batch * slots] with undefined values off the path. A request whose accept_index and accept_token_num
     disagree gets -2.
     """
-    raw, index, count = (outputs.get(name) for name in ("predicts", "accept_index", "accept_token_num"))
-    if not all(isinstance(value, torch.Tensor) for value in (raw, index, count)) or raw.dim() != 1 or index.dim() != 2:  # type: ignore[union-attr]
+    raw: Any = outputs.get("predicts")
+    index: Any = outputs.get("accept_index")
+    count: Any = outputs.get("accept_token_num")
+    if not all(isinstance(value, torch.Tensor) for value in (raw, index, count)) or raw.dim() != 1 or index.dim() != 2:
         return dict(outputs)
     batch, steps = index.shape
     slots = x.candidates.shape[1]

@@ -8,6 +8,7 @@ from harness.contracts import Case
 from harness.providers.registry import implements
 
 BASE2 = {"lse": "base-2"}
+FA2 = {**BASE2, "mass": "operand"}  # it sums the weights on the tensor cores, after rounding them
 
 
 def _half(case: Case) -> str | None:
@@ -42,8 +43,8 @@ class _Paged:
         return self.wrapper.run(x.q_nope, x.q_pe, x.ckv, x.kpe, out=self.out, return_lse=True)
 
 
-@implements("mla_prefill_absorbed", library="flashinfer", name="flashinfer_fa2", platforms={"cuda"}, semantics=BASE2, accepts=_half)
-@implements("mla_decode", library="flashinfer", name="flashinfer_fa2", platforms={"cuda"}, semantics=BASE2, accepts=_half)
+@implements("mla_prefill_absorbed", library="flashinfer", name="flashinfer_fa2", platforms={"cuda"}, semantics=FA2, accepts=_half)
+@implements("mla_decode", library="flashinfer", name="flashinfer_fa2", platforms={"cuda"}, semantics=FA2, accepts=_half)
 class PagedFa2(_Paged):
     backend = "fa2"
 
@@ -80,11 +81,11 @@ class _Chunked(_Ragged):
     """The new tokens causally, then each chunk of the prefix, merged by merge_state."""
 
     def prepare(self, x: Any, scratch: Any) -> None:
-        new = x.keys(x.prefix_len, x.kv_len)
+        new, workspace = x.keys(x.prefix_len, x.kv_len), scratch.workspace(128 << 20)  # runs follow each other: one workspace will do
         self.x = x
-        self.parts = [(self.plan(x, scratch.workspace(128 << 20), x.qo_indptr, True), x.k[new], x.v[new])]
+        self.parts = [(self.plan(x, workspace, x.qo_indptr, True), x.k[new], x.v[new])]
         for rows, indptr, _ in x.chunks():
-            self.parts.append((self.plan(x, scratch.workspace(128 << 20), indptr, False), x.k[rows], x.v[rows]))
+            self.parts.append((self.plan(x, workspace, indptr, False), x.k[rows], x.v[rows]))
 
     def run(self) -> Any:
         from flashinfer.cascade import merge_state

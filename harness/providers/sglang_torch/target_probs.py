@@ -23,9 +23,7 @@ ALL = {"ties_k": "all", "ties_p": "all"}
 
 def arguments(x: Any) -> dict[str, Any]:
     """The builder's arguments, the scheduler's sampling_info among them."""
-    info = SimpleNamespace(
-        temperatures=x.temperatures, top_ks=x.top_ks, top_ps=x.top_ps, need_top_k_sampling=x.need_top_k, need_top_p_sampling=x.need_top_p
-    )
+    info = SimpleNamespace(temperatures=x.temperatures, top_ks=x.top_ks, top_ps=x.top_ps, need_top_k_sampling=x.need_top_k, need_top_p_sampling=x.need_top_p)
     return {
         "next_token_logits": x.logits,
         "sampling_info": info,

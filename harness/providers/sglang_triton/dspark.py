@@ -44,6 +44,7 @@ def _off_cuda(*args: Any, **kwargs: Any) -> bool:
 
 def _fresh_buffers(*, bs: int, draft_token_num: int, device: Any) -> tuple[Any, ...]:
     import torch
+
     from harness.contracts.speculative.chain import chain_links, verify_buffers
 
     made = verify_buffers(bs, draft_token_num, draft_token_num, str(torch.device(device)))
@@ -75,8 +76,10 @@ def dspark(x: Any, name: str) -> Any:
     import triton.language as tl
 
     given = {"msgspec": msgspec, "torch": torch, "triton": triton, "tl": tl, "_is_npu": False, "inputs_on_cuda": _off_cuda}
-    given |= {"chain_speculative_sampling_triton": resolve(*CHAIN), "_get_or_create_chain_verify_buffers": _fresh_buffers}
-    given["compute_dflash_correct_drafts_and_bonus"] = dflash_accept(x)
+    if "sampling" in name:
+        given |= {"chain_speculative_sampling_triton": resolve(*CHAIN), "_get_or_create_chain_verify_buffers": _fresh_buffers}
+    if "greedy" in name:
+        given["compute_dflash_correct_drafts_and_bonus"] = dflash_accept(x)
     helpers = KERNELS.get(name, ())
     lost: Missing | None = None
     for module in MODULES:
@@ -236,6 +239,8 @@ def blockwise_arguments(x: Any) -> dict[str, Any]:
 @implements("dspark_accept_sampling", library="sglang", name="sglang_blockwise", platforms=EVERYWHERE)
 class Blockwise:
     def prepare(self, x: Any, scratch: Any) -> None:
+        if x.device == "cpu" and x.case.spread:
+            raise Unsupported("Triton's interpreter has no libdevice, whose log1p the residual of an uncertain draft takes")
         self.arguments = blockwise_arguments(x)
         self.accept = resolve(f"{BLOCKWISE}:blockwise_rejection_triton")
 

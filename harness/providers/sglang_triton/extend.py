@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.contracts import Case
 from harness.contracts.attention.batch import indptr
+from harness.errors import Missing, Unsupported
 from harness.providers.registry import implements
 from harness.providers.resolve import call, resolve
 from harness.providers.sglang_triton.attention import no_fp8_rounding
@@ -100,7 +101,10 @@ class Dense:
     def prepare(self, x: Any, scratch: Any) -> None:
         import torch
 
-        self.function = resolve(*places("extend_attention", "dense_prefill_attention_fwd"))
+        try:
+            self.function = resolve(*places("extend_attention", "dense_prefill_attention_fwd"))
+        except Missing as error:  # newer than the oldest SGLang that is served here: not a gap
+            raise Unsupported("this SGLang has no dense prefill kernel yet") from error
         starts, slots = x.tokens()
         k, v = x.k_flat[slots], x.v_flat[slots]
         out = scratch.output("o", *x.q.shape[:2], x.v_pool.shape[-1], dtype=x.q.dtype)

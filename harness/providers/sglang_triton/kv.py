@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from harness.contracts import Case
+from harness.errors import Unsupported
 from harness.providers.registry import implements
 from harness.providers.resolve import resolve
 from harness.providers.sglang_triton.attention import no_fp8_rounding
@@ -110,11 +112,8 @@ class IndicesByBlocks(Indices):
     """The same kernel with several programs a request (newer SGLang, long contexts)."""
 
     def run(self) -> None:
-        from harness.errors import Unsupported
-
         x = self.x
-        names = getattr(self.kernel, "arg_names", None) or getattr(getattr(self.kernel, "fn", None), "__code__", _kernel).co_varnames
-        if "TOKEN_BLOCK_PARALLEL" not in names:
+        if "TOKEN_BLOCK_PARALLEL" not in inspect.signature(self.kernel.fn).parameters:
             raise Unsupported("this SGLang's kernel has one program a request")
         args = (x.req_to_token, x.req_pool_indices, x.lengths, x.indptr, x.starts, self.out, x.req_to_token.stride(0))
         self.kernel[(x.case.batch, 3)](*args, TOKEN_BLOCK_PARALLEL=True)

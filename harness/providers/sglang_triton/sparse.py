@@ -83,7 +83,7 @@ class _Rocm:
 
     def run(self) -> Any:
         x = self.x
-        return self.forward(*self.q, x.kv, x.indices, x.scale).squeeze(0)
+        return self.forward(*self.q, x.kv, x.indices, x.scale).squeeze(0), None
 
 
 def _plain_rows(case: Case) -> str | None:

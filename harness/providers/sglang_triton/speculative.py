@@ -12,6 +12,10 @@ from harness.providers.resolve import resolve
 
 EVERYWHERE = {"cuda", "rocm", "interpret"}
 CHAIN = ("sglang.kernels.ops.speculative.reject_sampling:chain_speculative_sampling_triton",)
+GREEDY = ("sglang.kernels.ops.speculative.spec_tree:verify_tree_greedy_triton", "sglang.srt.speculative.eagle_utils:verify_tree_greedy_triton")
+BUILD = ("sglang.kernels.ops.speculative.spec_tree:sgl_build_tree_kernel_triton", "sglang.srt.speculative.eagle_utils:sgl_build_tree_kernel_triton")
+XPU = "SGLang serves it on XPU; CUDA and ROCm serve the compiled kernel"
+MASK_MODES = {"full": 0, "qlen": 1, "packed": 2}
 
 
 def verify_arguments(x: Any) -> dict[str, Any]:
@@ -22,7 +26,7 @@ def verify_arguments(x: Any) -> dict[str, Any]:
 
 @implements("chain_verify", library="sglang", name="sglang_triton", platforms=EVERYWHERE)
 class ChainVerify:
-    """The only verifier of sampled EAGLE chains on ROCm; block verification since 0.5.2x."""
+    """The only verifier of sampled EAGLE chains on ROCm; newer versions verify blocks too."""
 
     def prepare(self, x: Any, scratch: Any) -> None:
         self.verify = resolve(*CHAIN)
@@ -43,12 +47,6 @@ class ChainVerify:
 
     def run(self) -> Any:
         self.verify(**self.arguments)
-
-
-GREEDY = ("sglang.kernels.ops.speculative.spec_tree:verify_tree_greedy_triton", "sglang.srt.speculative.eagle_utils:verify_tree_greedy_triton")
-BUILD = ("sglang.kernels.ops.speculative.spec_tree:sgl_build_tree_kernel_triton", "sglang.srt.speculative.eagle_utils:sgl_build_tree_kernel_triton")
-XPU = "SGLang serves it on XPU; CUDA and ROCm serve the compiled kernel"
-MASK_MODES = {"full": 0, "qlen": 1, "packed": 2}
 
 
 @implements("tree_verify_greedy", library="sglang", name="sglang_triton", platforms=EVERYWHERE, notes=(XPU,))

@@ -36,7 +36,7 @@ class _Sdpa:
 
         with sdpa_kernel([self.forced]):
             o = scaled_dot_product_attention(self.q, self.k, self.v, is_causal=True, scale=self.x.scale)
-        return o.transpose(1, 2).reshape(-1, self.x.case.heads, o.shape[-1])
+        return o.transpose(1, 2).reshape(-1, self.x.case.heads, o.shape[-1]), None
 
 
 @implements("mla_prefill", library="torch", name="torch_sdpa_flash", platforms={"cuda", "rocm"}, accepts=_flash)

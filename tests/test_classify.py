@@ -1,0 +1,111 @@
+"""What an exception means: by its type first, and by its words only where libraries raise one type for everything."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+
+import pytest
+import torch
+
+from harness.errors import Missing, Unsupported
+from harness.machine.classify import classify, poisons, words_of
+
+
+class AcceleratorError(RuntimeError):
+    """As torch names it."""
+
+
+class CompilationError(Exception):
+    """As Triton names it."""
+
+
+class CompileTimeAssertionFailure(CompilationError):
+    """As Triton names it."""
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (Missing("unbound: a:b (bound to None)"), "missing", "unbound"),
+        (Unsupported("no such path"), "unsupported", "declined"),
+        (ValueError("ninja, nvcc, out of memory, CUDA error: no attribute"), "refused", "ValueError"),
+        (TypeError("dtype must be half; CUDA error otherwise"), "refused", "TypeError"),
+        (NotImplementedError("\"topk\" not implemented for 'Half'"), "refused", "NotImplementedError"),
+        (AssertionError(), "refused", "AssertionError"),
+        (RuntimeError("the attribute page_size has no default"), "refused", "RuntimeError"),
+        (RuntimeError("nvcc is not needed here"), "refused", "RuntimeError"),
+        (KeyError("CUDA error"), "crash", "KeyError"),
+        (RecursionError("maximum recursion depth exceeded"), "crash", "RecursionError"),
+        (UnboundLocalError("x"), "crash", "UnboundLocalError"),
+        (ZeroDivisionError(), "crash", "ZeroDivisionError"),
+        (SystemExit(0), "crash", "SystemExit"),
+        (TypeError("f() got an unexpected keyword argument 'tie_policy'"), "crash", "TypeError"),
+        (TypeError("f() missing 1 required positional argument: 'lse'"), "crash", "TypeError"),
+        (TypeError("f() takes 2 positional arguments but 3 were given"), "crash", "TypeError"),
+        (TypeError("f() takes from 1 to 2 positional arguments but 3 were given"), "crash", "TypeError"),
+        (TypeError("unsupported operand type(s) for +: 'NoneType' and 'int'"), "crash", "TypeError"),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried"), "out-of-memory", "allocation"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "out-of-memory", "allocation"),
+        (AcceleratorError("CUDA error: out of memory"), "out-of-memory", "allocation"),
+        (torch.OutOfMemoryError("HIP out of memory. Tried to allocate 2.00 GiB"), "out-of-memory", "allocation"),
+        (MemoryError(), "out-of-memory", "allocation"),
+        (OSError(12, "Cannot allocate memory"), "out-of-memory", "allocation"),
+        (AcceleratorError("CUDA error: unknown error"), "crash", "device error"),
+        (RuntimeError("Triton Error [CUDA]: misaligned address"), "crash", "device error"),
+        (RuntimeError("BatchDecode failed with error an illegal memory access was encountered"), "crash", "device error"),
+        (RuntimeError("HIP error: unspecified launch failure"), "crash", "device error"),
+        (RuntimeError("hipErrorIllegalAddress"), "crash", "device error"),
+        (RuntimeError("Error building extension 'merge': [1/2] c++ ..."), "build-failed", "RuntimeError"),
+        (RuntimeError("Ninja build failed. Ninja output: ..."), "build-failed", "RuntimeError"),
+        (RuntimeError("Ninja is required to load C++ extensions (pip install ninja to get it)"), "build-failed", "RuntimeError"),
+        (RuntimeError("Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist"), "build-failed", "RuntimeError"),
+        (OSError("CUDA_HOME environment variable is not set."), "build-failed", "OSError"),
+        (FileNotFoundError(2, "No such file or directory", "ninja"), "build-failed", "FileNotFoundError"),
+        (FileNotFoundError(2, "No such file or directory", "/opt/rocm/bin/hipcc"), "build-failed", "FileNotFoundError"),
+        (FileNotFoundError(2, "No such file or directory", "/data/ninja/table.bin"), "crash", "FileNotFoundError"),
+        (subprocess.CalledProcessError(1, ["hipcc"]), "build-failed", "CalledProcessError"),
+        (CompileTimeAssertionFailure("BLOCK"), "build-failed", "CompileTimeAssertionFailure"),
+        (NameError("name 'top_k_renorm_prob' is not defined"), "missing", "NameError"),
+        (ModuleNotFoundError("No module named 'aiter'"), "missing", "ModuleNotFoundError"),
+        (ImportError("cannot import name 'x' from 'y'"), "missing", "ImportError"),
+        (AttributeError("module 'sgl_kernel' has no attribute 'merge_state_v3'"), "missing", "AttributeError"),
+        (TypeError("'NoneType' object is not callable"), "missing", "None"),
+        (NotImplementedError("Could not run 'sgl_kernel::merge' with arguments from the 'HIP' backend."), "missing", "unregistered"),
+        (RuntimeError("Tried to instantiate class 'a.B', but it does not exist! Ensure that it is registered via torch::class_"), "missing", "unregistered"),
+    ],
+)
+def test_classes(error, status, reason):
+    assert classify(error) == (status, reason)
+
+
+def caught(function):
+    with pytest.raises(Exception) as info:  # noqa: PT011  # the types differ, that is the point
+        function()
+    return classify(info.value)
+
+
+def test_whose_attribute_is_missing_decides():
+    assert caught(lambda: math.no_such_function) == ("missing", "AttributeError")
+    assert caught(lambda: torch.ops.kernel_parity_tests.no_such_operator) == ("missing", "unregistered")
+    assert caught(lambda: Missing.no_such_method) == ("missing", "AttributeError")
+    assert caught(lambda: None.plan) == ("crash", "AttributeError")
+    assert caught(lambda: torch.zeros(1).no_such_method) == ("crash", "AttributeError")
+    assert caught(lambda: [].plan) == ("crash", "AttributeError")
+
+
+def test_what_poisons_the_device():
+    assert poisons(RuntimeError("CUDA error: device-side assert triggered"))
+    assert poisons(AcceleratorError("CUDA error: out of memory"))
+    assert not poisons(ValueError("CUDA error"))
+    assert not poisons(torch.OutOfMemoryError("CUDA out of memory."))
+
+
+def test_any_text_can_be_written_down():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    assert words_of(Mute()) == "(its text cannot be had: RuntimeError)"
+    words_of(ValueError("\udc80")).encode()
+    assert len(words_of(ValueError("x" * 1_000_000))) < 10_000
