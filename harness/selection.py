@@ -33,7 +33,8 @@ class Selection:
 
 @dataclass(frozen=True)
 class Cell:
-    """A case on a provider on this machine. Without a case it is a provider that cannot run here, and `status` and `why` say so."""
+    """A case on a provider on this machine. With a `status` it is known without a run, and `why` says so; without a case it stands
+    for all cases of a provider that cannot run here."""
 
     op: str
     provider: Provider
@@ -115,10 +116,16 @@ def select(selection: Selection) -> list[Cell]:
                 cells.append(Cell(op_name, provider, None, platform, status, why))
             else:
                 able.append((provider, platform))
-        cells += [Cell(op_name, provider, case, platform) for case in cases for provider, platform in able]
+        cells += [cell(provider, case, platform) for case in cases for provider, platform in able]
     if not cells:
         raise UsageError(f"nothing selected: {selection_words(selection)} has no case for the chosen ops and providers")
     return _shard(cells, selection.shard)
+
+
+def cell(provider: Provider, case: Case, platform: str) -> Cell:
+    """The cell, already `unsupported` where the provider declines the case."""
+    why = provider.declines(case, platform)
+    return Cell(provider.op, provider, case, platform, "unsupported" if why else "", why or "")
 
 
 def selection_words(selection: Selection) -> str:
@@ -152,7 +159,7 @@ def find_cell(name: str) -> tuple[Provider, Case]:
 def _named_cell(name: str, machine: str) -> Cell:
     provider, case = find_cell(name)
     platform, status, why = standing(provider, machine)
-    return Cell(provider.op, provider, None if status else case, platform, status, why)
+    return Cell(provider.op, provider, None, platform, status, why) if status else cell(provider, case, platform)
 
 
 def _shard(cells: Sequence[Cell], shard: str) -> list[Cell]:

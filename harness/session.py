@@ -14,20 +14,22 @@ from harness.providers import versions
 from harness.selection import Cell
 from harness.store.results import Result
 
+_CASES = 16  # of one op, that a worker takes at a time
 _JOIN = 5.0  # how long a thread may take to see that its worker is gone, seconds
 
 
 def unrun(cell: Cell, seed: int = 0) -> Result:
-    """The row of a provider that cannot run here."""
+    """The row of a cell that is known without a run: a provider that cannot run here, or a case it declines."""
     return Result(
         cell=cell.id,
         op=cell.op,
         provider=cell.provider.name,
-        case="",
+        case=cell.case.id if cell.case else "",
+        values=dict(cell.case.point) if cell.case else {},
         status=cell.status,
         platform=cell.platform,
         seed=seed,
-        reason="not here",
+        reason="declined" if cell.case else "not here",
         detail=cell.why,
         versions=versions(),
     )
@@ -63,7 +65,7 @@ class Session:
 
     def run(self, cell: Cell, slot: int = 0) -> Result:
         """One cell's result."""
-        if cell.case is None:
+        if cell.case is None or cell.status:
             return unrun(cell, self.seed)
         request = Request(cell.op, cell.case.id, cell.provider.name, cell.platform, self.seed)
         result = self._worker(slot).run(request)
@@ -74,8 +76,8 @@ class Session:
     def run_all(self, cells: Sequence[Cell], done: Callable[[Cell, Result], None], workers: int = 1) -> None:
         """Every cell, case by case over `workers` workers; `done` is called once a cell, never by two threads at once."""
         groups: queue.SimpleQueue[list[Cell]] = queue.SimpleQueue()
-        for group in _by_case(cells):
-            groups.put(group)
+        for chunk in _chunks(cells, workers):
+            groups.put(chunk)
         failures: list[BaseException] = []
 
         def drain(slot: int) -> None:
@@ -126,8 +128,17 @@ class Session:
                 raise
 
 
-def _by_case(cells: Sequence[Cell]) -> list[list[Cell]]:
-    groups: dict[tuple[str, str], list[Cell]] = {}
+def _chunks(cells: Sequence[Cell], workers: int) -> list[list[Cell]]:
+    """Cells as workers take them: some cases of one op at a time, ops in turn, so that each worker meets few libraries and no
+    two wait for the same just-in-time build. A case is never split, because its providers share inputs and golden result."""
+    cases: dict[str, dict[str, list[Cell]]] = {}
     for cell in cells:
-        groups.setdefault((cell.op, cell.case.id if cell.case else ""), []).append(cell)
-    return list(groups.values())
+        cases.setdefault(cell.op, {}).setdefault(cell.case.id if cell.case else "", []).append(cell)
+    chunks: list[tuple[int, list[Cell]]] = []
+    for groups in cases.values():
+        pending = list(groups.values())
+        for turn, start in enumerate(range(0, len(pending), _CASES)):
+            chunks.append((turn, [cell for group in pending[start : start + _CASES] for cell in group]))
+    if workers > 1:
+        chunks.sort(key=lambda chunk: chunk[0])
+    return [chunk for _, chunk in chunks]

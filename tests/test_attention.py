@@ -262,3 +262,14 @@ def test_kv_indices_by_hand():
     first = [x.req_to_token[x.req_pool_indices[i], x.ahead[i] : x.ahead[i] + 3].tolist() for i in range(2)]
     assert expected["kv_indices"].value.tolist() == first[0] + first[1]
     assert all(start % 2 == 0 for start in x.ahead)
+
+
+def test_page_tables_address_the_same_tokens_as_slots():
+    x, _ = of("decode_attention", "b6-h2-kv1-s21-d8-pg4-fp32-empty")
+    for request, slots in enumerate(x.slots):
+        tokens = [int(page) * 4 + i for page in x.block_table[request] for i in range(4)][: len(slots)]
+        assert tokens == slots.tolist()
+        assert int(x.last_page_len[request]) == (0 if not len(slots) else (len(slots) - 1) % 4 + 1)
+    starts, every = x.tokens()
+    assert starts.diff().tolist() == x.kv_len.tolist()
+    assert torch.equal(x.k_flat[every][: int(starts[1])], x.k_flat[x.slots[0]])

@@ -33,9 +33,11 @@ def session():
 
 
 @pytest.fixture(scope="module")
-def hasty():
-    with Session(MACHINE, plugins=("harness.faults",), limits=SMALL) as opened:
-        yield opened
+def hasty(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path_factory.mktemp("extensions")))
+        with Session(MACHINE, plugins=("harness.faults",), limits=SMALL) as opened:
+            yield opened
 
 
 def judged(session: Session, fault: Fault) -> None:

@@ -21,7 +21,7 @@ CASES = {
     "top_k_renorm": [f"b{batch}-v{vocab}-k{k}" for batch in (1, 2, 3) for vocab in (9, 50, 111, 300) for k in (1, 2, 3, 5, 8)],
     "merge_state": ["t3-h2-d16-fp32", "t4-h3-d16-fp32"],
 }
-PROVIDERS = "steady,torch_eager,fault_keeps_one_more,fault_aborts,fault_exits_with_success,sglang_wrapper"
+PROVIDERS = "steady,wrong,torch_eager,fault_aborts,fault_exits_with_success,sglang_wrapper"
 STEADY = """
 import time
 from harness.faults.shelf import right
@@ -31,6 +31,10 @@ from harness.providers import implements
 def top_k_renorm(x):
     time.sleep(0.03)
     return right(x)[0]
+
+@implements("top_k_renorm", library="torch", name="wrong", platforms={"cpu"})
+def forgets_to_renormalise(x):
+    return x.probs * (right(x)[0] > 0)
 """
 MARK = "KERNEL_PARITY_TEST_RUN"
 

@@ -50,10 +50,10 @@ def together(vocabs, batch):
 def edges():
     """Rows with one token tell a k of 0 that keeps nothing, or draws the first id, from one that keeps all; spoilt rows."""
     yield from product("top_k_top_p_filter", batch=3, vocab=9, k=OFF_K, p=1, form=["scalar", "rows"])
-    yield from product("top_k_top_p_sample", batch=3, vocab=9, k=OFF_K, p=1, form=["scalar", "rows"], values="onehot")
+    yield from product("top_k_top_p_sample", batch=3, vocab=9, k=OFF_K, p=1, values="onehot")
     yield from product("top_k_top_p_sample", batch=1, vocab=32000, k=1 << 30, p=1, values="onehot", draws=64)
     yield from product("top_k_top_p_sample", batch=4, vocab=111, k=4, p=0.9, values=["nan", "zero"])
-    yield from product("min_p_sample", batch=4, vocab=111, min_p=0.1, values=["nan", "zero"])
+    yield from product("min_p_sample", batch=4, vocab=111, min_p=0.1, values="nan")
     yield from product("sample", batch=4, vocab=111, values=["nan", "zero"])
     yield from product("seeded_sample", batch=8, vocab=111, k=[0, 10], seeds="unlucky", values="onehot")
     yield from product("seeded_sample", batch=8, vocab=111, k=10, p=[0.9, 1], seeds=["plain", "unlucky"])

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from harness.commands.inline import Bundle, source_of
+from harness.commands.definitions import source_of
+from harness.commands.inline import Bundle
 from harness.contracts import Case, Inputs
 from harness.errors import UsageError
 
@@ -118,7 +119,7 @@ def tensors(value: Any) -> list[torch.Tensor]:
 def is_tiny(value: Any) -> bool:
     """Whether the value is short enough, and simple enough, to be written out as numbers."""
     found = tensors(value)
-    simple = all(t.is_contiguous() and t.element_size() * (not t.is_floating_point() or t.dtype.itemsize > 1) for t in found)
+    simple = all(t.is_contiguous() and not (t.is_floating_point() and t.element_size() == 1) for t in found)  # fp8 has no literals
     return simple and sum(t.numel() for t in found) <= TINY
 
 

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import ast
 import builtins
-import functools
-import importlib
-import inspect
-import symtable
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
+from harness.commands.definitions import bound, free_names, is_module, table
 from harness.errors import UsageError
 
 KIT = "harness.commands.kit"
@@ -30,19 +26,21 @@ STAND_INS = {
     ("harness.errors", "Unsupported"): (KIT, "Unsupported"),
 }
 _DECLARING = ("implements", "contract")
+_RESERVED = {"main", "data", "x", "before", "scratch", "made", "returned", "outputs", "right"}  # what the script itself calls things
 _NEUTRAL = ("ABC", "SimpleNamespace", "object")
 
 
 class Bundle:
-    """Statements in an order that runs. `own`: the one module besides this package whose definitions are written out."""
+    """Statements in an order that runs. `entry`: the module and name of what is called; its module's definitions are written
+    out as this package's are, and its decorators, which declare it, are left out."""
 
-    def __init__(self, own: str, used: frozenset[str] = frozenset()) -> None:
-        self.own = own
+    def __init__(self, entry: tuple[str, str], used: frozenset[str] = frozenset()) -> None:
+        self.entry, self.own = entry, entry[0]
         self.imports: dict[str, str] = {}
         self.statements: list[ast.stmt] = []
         self.used = used  # names by which class members and inputs are kept
         self._names: dict[tuple[str, str], str] = {}
-        self._defined: set[str] = set()
+        self._defined = set(_RESERVED)
 
     def require(self, module: str, name: str) -> str:
         """Adds the definition of a module-level name, once; returns what it is called in the script. Raises UsageError."""
@@ -51,7 +49,7 @@ class Bundle:
             return self.imported("torch", "import torch")
         if (module, name) in self._names:
             return self._names[module, name]
-        statement = _table(module).get(name)
+        statement = table(module).get(name)
         if statement is None:
             raise UsageError(f"{module} defines no {name!r} at its top level, so no script can be written from its source")
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
@@ -68,12 +66,15 @@ class Bundle:
     def add(self, module: str, statement: ast.stmt, renamed: dict[str, str] | None = None) -> None:
         """Adds a statement that reads its names in `module` (empty: in the script itself), after what it needs."""
         cleaner = _Cleaner(self, module)
-        clean = cleaner.visit(ast.parse(ast.unparse(statement)).body[0])
+        copy: Any = ast.parse(ast.unparse(statement)).body[0]
+        if (module, getattr(copy, "name", "")) == self.entry:
+            copy.decorator_list = []
+        clean = cleaner.visit(copy)
         called = dict(renamed or {})
-        for name in _free(clean) if module else ():
+        for name in free_names(clean) if module else ():
             if name in cleaner.inner:
                 called[name] = self._inlined(*cleaner.inner[name])
-            elif name in _table(module):
+            elif name in table(module):
                 called[name] = self._global(module, name, clean)
             elif not hasattr(builtins, name) and name not in called:
                 raise UsageError(f"{module} binds {name!r} in a way that no script can be written from (a loop variable, or at run time)")
@@ -89,8 +90,8 @@ class Bundle:
                 found |= {n.id for member in node.body if isinstance(member, ast.Assign) for n in ast.walk(member) if isinstance(n, ast.Name)}
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
                 found.add(node.value)
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr" and isinstance(node.args[1], ast.JoinedStr):
-                found.add("__dict__")  # a name made at run time may be any
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and not isinstance(node.args[1], ast.Constant):
+                found |= {"__dict__"} if ast.unparse(node.args[0]) in ("x", "self.x") else set()  # of the inputs, any may be meant
         return found
 
     def keeps(self, module: str, cls: ast.ClassDef, member: str) -> bool:
@@ -111,15 +112,15 @@ class Bundle:
             return False
         if base.id in _NEUTRAL:
             return True
-        found = _table(module).get(base.id)
+        found = table(module).get(base.id)
         return isinstance(found, ast.ClassDef) or (isinstance(found, ast.ImportFrom) and self.inlines(found.module or ""))
 
-    def imported(self, name: str, text: str, bound: str = "") -> str:
-        """Adds the import statement of `name`, which binds it (or `bound`: its first part); returns what it binds."""
-        bound = bound or name
-        if bound in self._defined or self.imports.setdefault(name, text) != text:
+    def imported(self, name: str, text: str, binds: str = "") -> str:
+        """Adds the import statement of `name`, which binds it (or `binds`: its first part); returns what it binds."""
+        binds = binds or name
+        if binds in self._defined or self.imports.setdefault(name, text) != text:
             raise UsageError(f"two modules mean different things by {name!r}, one of them {text!r}: rename it in the provider")
-        return bound
+        return binds
 
     def _follow(self, statement: ast.Import | ast.ImportFrom, name: str) -> str:
         alias = next(a for a in statement.names if (a.asname or a.name.split(".")[0]) == name)
@@ -132,46 +133,26 @@ class Bundle:
 
     def _global(self, module: str, name: str, user: ast.AST) -> str:
         """A global name of a module; a module of this package (`rounding.FP32`) becomes one name an attribute."""
-        found = _table(module)[name]
+        found = table(module)[name]
         if isinstance(found, (ast.Import, ast.ImportFrom)):
             alias = next(a for a in found.names if (a.asname or a.name.split(".")[0]) == name)
             whole = f"{found.module}.{alias.name}" if isinstance(found, ast.ImportFrom) else alias.name
-            if self.inlines(whole) and (isinstance(found, ast.Import) or alias.name not in _table(found.module or "")) and _is_module(whole):
+            if self.inlines(whole) and (isinstance(found, ast.Import) or alias.name not in table(found.module or "")) and is_module(whole):
                 _Flatten(name, lambda attribute: self.require(whole, attribute)).visit(user)
                 return name
         return self.require(module, name)
 
 
-def bundle(fill: Callable[[Bundle], None], own: str) -> Bundle:
+def bundle(fill: Callable[[Bundle], None], entry: tuple[str, str]) -> Bundle:
     """The bundle that `fill` fills, with the fewest class members: repeated until what is kept and what is named agree."""
     used: frozenset[str] = frozenset()
     while True:
-        made = Bundle(own, used)
+        made = Bundle(entry, used)
         fill(made)
         names = made.names()
         if names <= used:
             return made
         used |= names
-
-
-def source_of(function: Callable[..., Any], name: str) -> ast.FunctionDef:
-    """The definition of a function as `name`, also of one inside another, and of a lambda. Raises UsageError for a missing source."""
-    code = function.__code__
-    try:
-        tree = ast.parse(Path(inspect.getsourcefile(function) or "").read_text())
-    except (OSError, TypeError, SyntaxError) as error:
-        raise UsageError(f"{function!r} has no source to write a script from: {error}") from error
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == function.__name__ and _first_line(node) == code.co_firstlineno:
-            node.name = name
-            return node
-        if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno and [a.arg for a in node.args.args] == [*code.co_varnames[: code.co_argcount]]:
-            return ast.FunctionDef(name, node.args, [ast.Return(node.body)], [], lineno=0)
-    raise UsageError(f"{function!r} is not found in its source, so no script can be written from it")
-
-
-def _first_line(node: ast.FunctionDef) -> int:
-    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
 
 
 class _Cleaner(ast.NodeTransformer):
@@ -200,7 +181,7 @@ class _Cleaner(ast.NodeTransformer):
             return True  # a field of a dataclass
         if isinstance(member, ast.AnnAssign) and member.value is None and self.into.owns(self.module, node):
             return False
-        return all(self.into.keeps(self.module, node, name) for name in _bound(member))
+        return all(self.into.keeps(self.module, node, name) for name in bound(member))
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         if not isinstance(node.target, ast.Name) or (isinstance(node.annotation, ast.Name) and node.annotation.id == "object"):
@@ -258,51 +239,3 @@ class _Flatten(ast.NodeTransformer):
         if isinstance(node.value, ast.Name) and node.value.id == self.module:
             return ast.Name(self.require(node.attr), node.ctx)
         return self.generic_visit(node)
-
-
-@functools.cache
-def _table(module: str) -> dict[str, ast.stmt]:
-    """The statement that binds each module-level name, also those under if, for, try and with."""
-    path = inspect.getsourcefile(importlib.import_module(module))
-    tree = ast.parse(Path(path).read_text()) if path else ast.Module([], [])
-    return {name: statement for statement in _flat(tree.body) for name in _bound(statement)}
-
-
-def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    for statement in body:
-        if isinstance(statement, (ast.If, ast.For, ast.With, ast.Try)):
-            yield from _flat([*statement.body, *getattr(statement, "orelse", []), *(s for h in getattr(statement, "handlers", []) for s in h.body)])
-        else:
-            yield statement
-
-
-def _bound(statement: ast.stmt) -> list[str]:
-    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
-        return [statement.name]
-    if isinstance(statement, (ast.Import, ast.ImportFrom)):
-        return [alias.asname or alias.name.split(".")[0] for alias in statement.names]
-    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        return [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
-    return []
-
-
-def _free(statement: ast.AST) -> list[str]:
-    """The global names a statement reads, in any of its scopes."""
-    found: dict[str, None] = {}
-
-    def look(scope: symtable.SymbolTable) -> None:
-        found.update({symbol.get_name(): None for symbol in scope.get_symbols() if symbol.is_global() and symbol.is_referenced()})
-        for child in scope.get_children():
-            look(child)
-
-    look(symtable.symtable(ast.unparse(ast.fix_missing_locations(statement)), "script", "exec"))
-    return list(found)
-
-
-def _is_module(name: str) -> bool:
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        return False
-    return True

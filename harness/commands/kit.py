@@ -4,7 +4,6 @@ Imports nothing of this package, so that the parts stand alone.
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast

@@ -69,9 +69,9 @@ class Script:
         self.x = make_inputs(case, "cpu", seed)  # bit-equal on every device, so no device is needed here
         self.golden = declared.impl.reference(self.x, self.semantics)
         made = provider.make if isinstance(provider.make, type) else provider.make().function
-        self.module, self.entry = made.__module__, made.__qualname__
+        self.entry = made.__module__, made.__qualname__
         self.data: dict[str, Any] = {}
-        self.bundle = bundle(self._fill, self.module)
+        self.bundle = bundle(self._fill, self.entry)
         self.blob = b"" if embed.is_tiny(self.data) else embed.saved(self.data)
         self.packed = embed.packed(self.blob) if self.blob and len(self.blob) < COMPRESSED else ""
         self.is_big = len(self.packed) > PRINTED or len(self.blob) >= COMPRESSED
@@ -93,14 +93,14 @@ class Script:
 
     def _fill(self, into: Bundle) -> None:
         data = embed.Data(into, self.x)
-        entry = into.require(self.module, self.entry)
+        entry = into.require(*self.entry)
         phased = isinstance(self.provider.make, type)
         guarded = phased or bool(self.op.mutates)
         lines = self._inputs(into, data)
         lines += [f"scratch = {into.require(KIT, 'Scratch')}({self.device!r})"] if guarded else []
         lines += [f"x.{name} = scratch.copy(x.{name})" for name in self.op.mutates]
         lines += ["torch.manual_seed(0)"]
-        call = [f"call = {entry}()", "call.prepare(x, scratch)", "returned = call.run()"] if phased else [f"returned = {entry}(x)"]
+        call = [f"made = {entry}()", "made.prepare(x, scratch)", "returned = made.run()"] if phased else [f"returned = {entry}(x)"]
         lines += [f"with {into.require(KIT, 'Poisoned')}():", *(f"    {line}" for line in call)]
         lines += ["torch.cuda.synchronize()"] if self.device == "cuda" else []
         mutated = ", ".join([*(f"{name!r}: x.{name}" for name in self.op.mutates if name in self.op.outputs), *(["**scratch.outputs"] if guarded else [])])

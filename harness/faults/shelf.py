@@ -36,7 +36,7 @@ class Fault:
 
     @property
     def case(self) -> Case:
-        """The smallest case that shows it."""
+        """The case that shows it, the only one it accepts."""
         return op(self.op).axes.case(**_SMALL[self.op])
 
 
@@ -48,8 +48,12 @@ def fault(op_name: str, status: str, reason: str = "", *, platforms: Collection[
 
     def declare(made: Any) -> Any:
         name = f"fault_{made.__name__}"
-        FAULTS[name] = Fault(op_name, name, status, reason, frozenset(platforms), slow)
-        return implements(op_name, library="torch", name=name, platforms=platforms)(made)
+        planted = FAULTS[name] = Fault(op_name, name, status, reason, frozenset(platforms), slow)
+
+        def accepts(case: Case) -> str | None:
+            return None if case == planted.case else f"planted on {planted.case.id} alone"
+
+        return implements(op_name, library="torch", name=name, platforms=platforms, accepts=accepts)(made)
 
     return declare
 

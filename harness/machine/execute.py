@@ -65,19 +65,13 @@ class Bench:
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         healthy = True
-        reason = self._unsupported(case, provider, platform)
+        reason = provider.declines(case, platform)
         if reason:
             result.status, result.reason, result.detail, result.evidence = "unsupported", "declined", reason, "none"
         else:
             healthy = self._judge(case, provider, result, shares)
         result.seconds = shares.close()
         return result, healthy
-
-    @staticmethod
-    def _unsupported(case: Case, provider: Provider, platform: str) -> str | None:
-        if platform == "interpret" and "bf16" in case.point.values():
-            return "Triton's interpreter has no bf16 arithmetic"
-        return provider.why_not(case)
 
     def _judge(self, case: Case, provider: Provider, result: Result, shares: Shares) -> bool:
         declared = op(case.op)

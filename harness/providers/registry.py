@@ -45,6 +45,12 @@ class Provider:
             return {**self.semantics, "fp32_dot": "ieee"}
         return self.semantics
 
+    def declines(self, case: Case, platform: str) -> str | None:
+        """Why the case is not run on that platform: the platform cannot judge it, or the library's documentation excludes it."""
+        if platform == "interpret" and "bf16" in case.point.values():
+            return "Triton's interpreter has no bf16 arithmetic"
+        return self.why_not(case)
+
     def why_not(self, case: Case) -> str | None:
         """The documented reason why the library does not take this case, or None."""
         return self.accepts(case) if self.accepts else None

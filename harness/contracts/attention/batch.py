@@ -36,6 +36,7 @@ WINDOW = number("window", "w", "sliding window: a query sees its own position an
 SEMANTICS = {
     "lse": ("natural", "base-2"),
     "lse_sinks": ("keys", "sinks"),  # whether lse counts the sinks' mass
+    "mass": ("fp32", "operand"),  # operand: lse is the sum of weights already rounded for P V
     "fp32_dot": ("ieee", "tf32"),
     "tanh": ("exact", "approximate"),  # the hardware's tanh.approx of the soft cap
     # exact: products of the operands are exact and an fp8 cache is widened; products: each q k product is rounded to the query's

@@ -144,9 +144,10 @@ def golden(x: AttentionInputs, semantics: Semantics, visible: Visible) -> dict[s
     lse = parts["lse"]
     if x.sinks is not None and semantics["lse_sinks"] == "sinks":
         lse = torch.logaddexp(lse, x.sinks.double())
+    lse_inner = parts["lse_inner"] + (how.operand if semantics["mass"] == "operand" else 0.0)
     return {
         "o": Close(parts["o"], parts["magnitude"], operand=how.operand, inner=parts["inner"], terms=max(1, *map(len, x.slots), 1), dtype=x.q.dtype),
-        "lse": Close(lse, lse.masked_fill(lse.isinf(), 0.0).abs(), inner=parts["lse_inner"], dtype=torch.float32),
+        "lse": Close(lse, lse.masked_fill(lse.isinf(), 0.0).abs(), inner=lse_inner, dtype=torch.float32),
     }
 
 

@@ -9,6 +9,7 @@ from harness.providers.registry import implements
 
 WORKSPACE = 256 << 20
 SEMANTICS = {"lse": "base-2", "tanh": "approximate"}
+FA2 = {**SEMANTICS, "mass": "operand"}  # FA2 sums weights on the tensor cores, already rounded
 DIMS = (64, 128, 256)
 
 
@@ -90,7 +91,7 @@ class DecodeCores(Decode):
     """The CUDA-core decode kernel."""
 
 
-@implements("decode_attention", library="flashinfer", name="flashinfer_tensor_cores", platforms={"cuda"}, semantics=SEMANTICS, accepts=_decode)
+@implements("decode_attention", library="flashinfer", name="flashinfer_tensor_cores", platforms={"cuda"}, semantics=FA2, accepts=_decode)
 class DecodeTensor(Decode):
     """The FA2 prefill kernel under the decode wrapper."""
 
@@ -164,7 +165,7 @@ class Sink(Prefill):
 
 for _op, _extra in (("extend_attention", {"window": "left"}), ("verify_attention", {})):
 
-    @implements(_op, library="flashinfer", name="flashinfer_fa2", platforms={"cuda"}, semantics={**SEMANTICS, **_extra}, accepts=_fa2)
+    @implements(_op, library="flashinfer", name="flashinfer_fa2", platforms={"cuda"}, semantics={**FA2, **_extra}, accepts=_fa2)
     class PrefillFa2(Prefill):
         """The FA2 kernel."""
 
@@ -174,9 +175,7 @@ for _op, _extra in (("extend_attention", {"window": "left"}), ("verify_attention
 
         backend = "fa3"
 
-    @implements(
-        _op, library="flashinfer", name="flashinfer_sink_fa2", platforms={"cuda"}, semantics={**SEMANTICS, **_extra, "lse_sinks": "sinks"}, accepts=_sinks
-    )
+    @implements(_op, library="flashinfer", name="flashinfer_sink_fa2", platforms={"cuda"}, semantics={**FA2, **_extra, "lse_sinks": "sinks"}, accepts=_sinks)
     class SinkFa2(Sink):
         """The FA2 kernel built for sinks."""
 
@@ -227,9 +226,7 @@ class Ragged:
         return self.wrapper.run(self.x.q, self.k, self.v, out=self.out, return_lse=True, **scales(self.x))
 
 
-@implements(
-    "extend_attention", library="flashinfer", name="flashinfer_ragged_fa2", platforms={"cuda"}, semantics={**SEMANTICS, "window": "left"}, accepts=_ragged
-)
+@implements("extend_attention", library="flashinfer", name="flashinfer_ragged_fa2", platforms={"cuda"}, semantics={**FA2, "window": "left"}, accepts=_ragged)
 class RaggedFa2(Ragged):
     """The FA2 kernel on contiguous keys."""
 
