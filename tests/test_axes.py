@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from harness.contracts import Axes, number, ops, real, words
 from harness.errors import UsageError
 
-AXES = Axes("toy", [number("heads", "h", "heads"), real("p", "p", "mass", default=1.0), number("k", "k", "k", default=5), words("dtype", ("fp32", "bf16"), "dtype")])
+HEADS, MASS, K = number("heads", "h", "heads"), real("p", "p", "mass", default=1.0), number("k", "k", "k", default=5)
+AXES = Axes("toy", [HEADS, MASS, K, words("dtype", ("fp32", "bf16"), "dtype")])
 
 
 @given(st.integers(-(2**40), 2**40), st.integers(0, 10**10), st.integers(-5, 5), st.sampled_from(["fp32", "bf16"]))

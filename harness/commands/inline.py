@@ -25,6 +25,7 @@ STAND_INS = {
     ("harness.errors", "Missing"): (KIT, "Missing"),
     ("harness.errors", "Unsupported"): (KIT, "Unsupported"),
 }
+_REGISTRY = {("harness.contracts.registry", name) for name in ("op", "ops", "make_inputs")}
 _DECLARING = ("implements", "contract")
 _RESERVED = {"main", "data", "x", "before", "scratch", "made", "returned", "outputs", "right"}  # what the script itself calls things
 _NEUTRAL = ("ABC", "SimpleNamespace", "object")
@@ -49,6 +50,8 @@ class Bundle:
             return self.imported("torch", "import torch")
         if (module, name) in self._names:
             return self._names[module, name]
+        if (module, name) in _REGISTRY:
+            raise UsageError(f"the source reads the harness' own {name}(), so no script of it stands alone")
         statement = table(module).get(name)
         if statement is None:
             raise UsageError(f"{module} defines no {name!r} at its top level, so no script can be written from its source")

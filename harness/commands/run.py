@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from harness import report
 from harness.machine.platforms import device_count, machine_platform
 from harness.machine.pool import Limits
 from harness.plugins import load_plugins
+from harness.providers import versions
 from harness.selection import Cell, Selection, cases_folder, names, select, selection_words
 from harness.session import Session
 from harness.store.ledger import Ledger, Verdict, load_ledger
@@ -38,11 +40,15 @@ def selection_of(options: dict[str, Any]) -> Selection:
 
 
 def ledger_of(path: str | None, cases_dir: Path) -> Ledger:
-    """The ledger named on the command line, `none` for an empty one, or the cases folder's own if there is one."""
-    if path == "none":
-        return Ledger()
+    """The ledger named on the command line, `none` for an empty one, or the cases folder's own if there is one; warns of expired entries."""
     own = cases_dir / "ledger.toml"
-    return load_ledger(Path(path)) if path else load_ledger(own) if own.exists() else Ledger()
+    if path == "none" or not (path or own.exists()):
+        return Ledger()
+    ledger = load_ledger(Path(path) if path else own)
+    for entry in ledger.entries:
+        if entry.expired(date.today()):
+            click.echo(f"warning: {entry.place} expired on {entry.expires}: review it", err=True)
+    return ledger
 
 
 def run_cells(**options: Any) -> int:
@@ -51,15 +57,14 @@ def run_cells(**options: Any) -> int:
     ledger = ledger_of(options["ledger"], selection.cases_dir)
     cells = select(selection)
     path = Path(options["results"])
-    before = {r.cell: r for r in read(path) if r.seed == options["seed"]} if options["resume"] and path.is_file() else {}
-    wanted = {cell.id for cell in cells}
-    rows = [(result, ledger.judge(result)) for name, result in before.items() if name in wanted]
+    before = _finished(path, cells, options["seed"]) if options["resume"] else {}
+    rows = [(result, ledger.judge(result)) for result in before.values()]
     left = [cell for cell in cells if cell.id not in before]
     workers = options["workers"] or (os.cpu_count() or 1 if selection.machine == "cpu" else device_count(selection.machine))
     if not options["as_json"]:
         _header(selection, cells, len(cells) - len(left))
     session = Session(selection.machine, plugins=tuple(options["plugins"]), limits=Limits(options["timeout"], options["build_timeout"]), seed=options["seed"])
-    progress = _Progress(len(left))
+    progress, began = _Progress(len(left)), time.monotonic()
     with ResultLog(path, resume=options["resume"]) as log, session:
 
         def done(cell: Cell, result: Result) -> None:
@@ -73,7 +78,17 @@ def run_cells(**options: Any) -> int:
     place = {cell.id: number for number, cell in enumerate(cells)}
     rows.sort(key=lambda row: place[row[0].cell])
     _print(rows, selection, options)
+    if left and not options["as_json"]:
+        elapsed = time.monotonic() - began
+        click.echo(f"{len(left)} rows in {elapsed:.1f} s, {60 * len(left) / elapsed:.0f} a minute, {workers} worker{'s' if workers > 1 else ''}")
     return _code([verdict for _, verdict in rows])
+
+
+def _finished(path: Path, cells: list[Cell], seed: int) -> dict[str, Result]:
+    """The results in the log that stand for the selected cells: of this platform, these library versions and this seed."""
+    platforms = {cell.id: cell.platform for cell in cells}
+    logged = read(path) if path.is_file() else ()
+    return {r.cell: r for r in logged if r.seed == seed and r.platform == platforms.get(r.cell) and r.versions == versions()}
 
 
 def _code(verdicts: list[Verdict]) -> int:
@@ -83,8 +98,6 @@ def _code(verdicts: list[Verdict]) -> int:
 
 
 def _header(selection: Selection, cells: list[Cell], kept: int) -> None:
-    from harness.providers import versions
-
     libraries = ", ".join(f"{name} {version}" for name, version in versions().items())
     again = f", {kept} of them already done" if kept else ""
     click.echo(f"{selection_words(selection)} on {selection.machine}: {len(cells)} cells{again}; {libraries}", err=True)

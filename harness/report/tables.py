@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -15,26 +16,30 @@ _SHARES = ("harness", "check", "inputs", "reference", "prepare", "kernel", "comp
 
 
 def summary(rows: Sequence[Judged]) -> str:
-    """A line an op and provider: how it was run, and how many cells ended how."""
-    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    evidence: dict[tuple[str, str], str] = {}
-    verdicts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    why: dict[tuple[str, str], str] = {}
-    for result, verdict in rows:
-        key = (result.op, result.provider)
-        counts[key][result.status] += 1
-        verdicts[key][verdict.kind] += 1
-        if result.evidence != "none":
-            evidence[key] = result.evidence
-        elif not result.case:
-            why[key] = result.detail
-    shown = [status for status in STATUSES if any(counts[key][status] for key in counts)]
-    table = []
-    for key, counter in counts.items():
-        said = [_count(verdicts[key][kind], kind) for kind in ("finding", "gone", "known", "error") if verdicts[key][kind]]
-        note = ", ".join(said) or why.get(key, "")
-        table.append([*key, evidence.get(key, "-"), *(counter[status] or "" for status in shown), note])
-    return tabulate(table, headers=["op", "provider", "evidence", *shown, "notes"], tablefmt="simple", disable_numparse=True)
+    """A line an op and provider that ran: how, and how many cells ended how; below, by reason, the providers that could not run here."""
+    groups: dict[tuple[str, str], list[Judged]] = defaultdict(list)
+    elsewhere: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        result, verdict = row
+        if result.case or verdict.bad:
+            groups[result.op, result.provider].append(row)
+        else:
+            elsewhere[result.status, result.detail][result.provider] += 1
+    shown = [status for status in STATUSES if any(result.status == status for group in groups.values() for result, _ in group)]
+    table = [[*key, *_line(group, shown)] for key, group in groups.items()]
+    parts = [tabulate(table, headers=["op", "provider", "evidence", *shown, "notes"], tablefmt="simple", disable_numparse=True)] if table else []
+    for (status, why), names in elsewhere.items():
+        listed = ", ".join(f"{name} ({count} op{'s' if count > 1 else ''})" for name, count in sorted(names.items()))
+        parts.append(textwrap.fill(f"not run here, {status} ({why}): {listed}", 150, subsequent_indent="    ", break_on_hyphens=False))
+    return "\n".join(parts)
+
+
+def _line(group: list[Judged], shown: list[str]) -> list[str]:
+    statuses = Counter(result.status for result, _ in group)
+    verdicts = Counter(verdict.kind for _, verdict in group)
+    evidence = next((result.evidence for result, _ in group if result.evidence != "none"), "-")
+    notes = [_count(verdicts[kind], kind) for kind in ("finding", "gone", "known", "error") if verdicts[kind]]
+    return [evidence, *(str(statuses[status] or "") for status in shown), ", ".join(notes)]
 
 
 def _count(number: int, kind: str) -> str:
