@@ -273,3 +273,14 @@ def test_page_tables_address_the_same_tokens_as_slots():
     starts, every = x.tokens()
     assert starts.diff().tolist() == x.kv_len.tolist()
     assert torch.equal(x.k_flat[every][: int(starts[1])], x.k_flat[x.slots[0]])
+
+
+def test_a_causal_bias_can_be_made_and_used_in_guarded_memory():
+    from harness.machine.memory import Guarded, Scratch
+    from harness.providers.torch_sdpa.attention import causal_lower_right
+
+    q, k, v = (torch.randn(2, 4, n, 16, generator=torch.Generator().manual_seed(0)) for n in (3, 5, 5))
+    attention = torch.nn.functional.scaled_dot_product_attention
+    with Guarded(Scratch("cpu")):
+        biased = attention(q, k, v, attn_mask=causal_lower_right(3, 5))
+    torch.testing.assert_close(biased, attention(q, k, v, attn_mask=torch.ones(3, 5, dtype=torch.bool).tril(2)))
