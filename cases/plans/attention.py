@@ -1,6 +1,6 @@
 """Cases of the attention family (MHA, GQA, MQA)."""
 
-from tools import line, point, product, threewise
+from tools import covering, line, point, product, threewise
 
 HEADS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128]
 RATIOS = [1, 2, 4, 5, 6, 8, 12, 16]
@@ -8,7 +8,8 @@ DIMS = [64, 80, 96, 128, 256]
 VALUES = ["peaked", "flat", "low"]
 FLAGS = [{"soft_cap": 5.0}, {"sinks": "sinks"}, {"scales": "scaled"}, {"soft_cap": 5.0, "sinks": "sinks", "scales": "scaled"}]
 # real shapes on one rank: (heads, kv heads, dim)
-SHAPES = [(64, 8, 128), (32, 8, 128), (12, 1, 128), (24, 4, 128), (8, 1, 64), (16, 2, 256), (64, 4, 128), (6, 1, 128)]
+SHAPES = [(64, 8, 128), (32, 8, 128), (12, 1, 128), (24, 4, 128), (8, 1, 64), (64, 4, 128), (6, 1, 128)]
+WIDE = (16, 2, 256)
 
 
 def widest(heads):
@@ -38,11 +39,25 @@ def flagged(name, *, fp8=True, flags=FLAGS, **base):
             yield point(name, **base, cache="e4m3fn", scales=scales)
 
 
-def flagged_by_dtype(name, **base):
-    """bf16 with everything; fp16 and fp32 with what a JIT library needs no further kernel for, fp32 with every flag besides."""
-    yield from flagged(name, **base, dtype="bf16")
-    yield from flagged(name, **base, dtype="fp16", fp8=False, flags=[{"scales": "scaled"}])
-    yield from flagged(name, **base, dtype="fp32", fp8=False)
+def flagged_once(name, *, keys, **base):
+    """What a JIT library builds a kernel for, once and alike for every op (head dimension 128, bf16); fp32 with the same flags, which
+    those libraries do not take; input families. `keys` names their axis: sinks want few keys, or they have no weight."""
+    few = {**base, keys: 24}
+    for dtype in ("bf16", "fp32"):
+        yield point(name, **base, dtype=dtype, soft_cap=5.0)
+        yield point(name, **few, dtype=dtype, sinks="sinks")
+        yield point(name, **base, dtype=dtype, scales="scaled")
+    yield point(name, **base, dtype="bf16", cache="e4m3fn", scales="scaled")
+    yield from product(name, **base, values=VALUES, dtype="bf16")
+
+
+def flagged_fully(name, *, keys, **base):
+    """Every flag by itself and all together, in bf16, fp16 and fp32."""
+    for dtype in ("bf16", "fp16", "fp32"):
+        for flags in FLAGS:
+            yield point(name, **{**base, keys: 24} if "sinks" in flags else base, dtype=dtype, **flags)
+    yield point(name, **base, dtype="bf16", cache="e4m3fn")
+    yield from line(name, "values", VALUES, **base, dtype="fp16")
 
 
 def _smoke_decode():
@@ -112,68 +127,67 @@ def smoke():
     yield from _smoke_kv()
 
 
+DECODE = {"batch": 5, "heads": 16, "kv_heads": 4, "length": 300}
+EXTEND = {"batch": 6, "heads": 8, "kv_heads": 2, "new": 70, "prefix": 130}
+VERIFY = {"batch": 6, "heads": 8, "kv_heads": 2, "prefix": 300}
+
+
 def _pr_decode():
     name = "decode_attention"
     yield from sweep(name, batch=4, length=300, dtype="bf16", lengths="ragged")
-    for heads, kv_heads, dim in SHAPES:
+    for heads, kv_heads, dim in SHAPES[:5]:
         yield point(name, batch=32, heads=heads, kv_heads=kv_heads, length=1024, dim=dim, dtype="bf16", lengths="ragged")
-    base = {"batch": 5, "heads": 16, "kv_heads": 4, "length": 300}
-    yield from line(name, "dim", DIMS, **base, dtype="bf16", lengths="ragged")
+    yield from line(name, "dim", [80, 96], **DECODE, dtype="bf16", lengths="ragged")
     yield from ratios(name, batch=3, length=200, dtype="bf16", lengths="ragged")
-    yield from product(name, **base, page=[1, 16, 64], dtype=["fp16", "bf16"], lengths=["ragged", "empty"])
-    yield from product(name, **base, dtype="fp32", lengths=["ragged", "empty"])
-    yield point(name, **base, dim=192, v_dim=128, dtype="bf16")
-    yield from flagged_by_dtype(name, **base, lengths="ragged")
-    yield from flagged(name, **{**base, "kv_heads": 16}, dtype="bf16", lengths="ragged")
-    yield point(name, **{**base, "kv_heads": 16}, dtype="fp16", values="low")
-    yield from line(name, "window", [0, 15, 127], **base, page=16, dtype="bf16", lengths="ragged")
-    gpt_oss = {"batch": 8, "heads": 8, "kv_heads": 1, "length": 500, "dim": 64, "dtype": "bf16", "sinks": "sinks"}
-    yield from line(name, "window", [-1, 127], **gpt_oss, lengths="ragged")
-    yield from line(name, "length", [1, 31, 32, 33, 255, 256, 257, 8192], batch=1, heads=8, kv_heads=1, dtype="bf16")
+    yield from product(name, **DECODE, page=[1, 64], dtype="bf16", lengths=["ragged", "empty"])
+    yield point(name, **DECODE, page=16, dtype="bf16", lengths="ragged")
+    yield from product(name, **DECODE, dtype=["fp16", "fp32"], lengths=["ragged", "empty"])
+    yield from flagged_once(name, keys="length", **DECODE, lengths="ragged")
+    yield point(name, **{**DECODE, "kv_heads": 16}, dtype="bf16", lengths="ragged", cache="e4m3fn", scales="scaled")
+    yield point(name, **{**DECODE, "kv_heads": 16}, dtype="fp16", values="low")
+    yield from line(name, "window", [0, 127], **DECODE, page=16, dtype="bf16", lengths="ragged")
+    yield from line(name, "length", [1, 256, 257, 8192], batch=1, heads=8, kv_heads=1, dtype="bf16")
 
 
 def _pr_extend():
     name = "extend_attention"
     yield from sweep(name, batch=3, new=70, prefix=130, dtype="bf16", lengths="ragged")
-    for heads, kv_heads, dim in SHAPES:
+    for heads, kv_heads, dim in SHAPES[:5]:
         yield point(name, batch=2, heads=heads, kv_heads=kv_heads, new=256, prefix=512, dim=dim, dtype="bf16", lengths="ragged")
-    base = {"batch": 6, "heads": 8, "kv_heads": 2, "new": 70, "prefix": 130}
-    yield from line(name, "dim", DIMS, **base, dtype="bf16", lengths="ragged")
-    yield point(name, **base, dim=192, v_dim=128, dtype="bf16", lengths="ragged")
-    yield from ratios(name, batch=2, new=40, prefix=60, dtype="bf16", lengths="ragged")
-    yield from product(name, **base, dtype=["bf16", "fp16", "fp32"], lengths=["ragged", "empty", "cut"], mask=["causal", "full"])
-    yield from product(name, **{**base, "prefix": 0}, dtype=["bf16", "fp16", "fp32"], lengths=["ragged", "empty"], mask=["causal", "full"])
-    yield from product(name, **base, dtype="bf16", page=[16, 64], lengths=["ragged", "empty", "cut"])
-    yield from product(name, **base, dtype="bf16", window=[0, 15, 127], lengths=["ragged", "empty", "cut"], mask=["causal", "full"])
-    yield from flagged_by_dtype(name, **base, lengths="ragged")
-    gpt_oss = {"batch": 4, "heads": 8, "kv_heads": 1, "new": 150, "prefix": 200, "dim": 64, "dtype": "bf16", "sinks": "sinks"}
-    yield from line(name, "window", [-1, 127], **gpt_oss, lengths="ragged")
-    yield from line(name, "new", [1, 63, 64, 65, 127, 128, 129, 1024], batch=1, heads=8, kv_heads=1, prefix=64, dtype="bf16")
+    yield from line(name, "dim", [80, 96], **EXTEND, dtype="bf16", lengths="ragged")
+    yield from product(name, **EXTEND, dtype="bf16", lengths=["ragged", "empty", "cut"], mask=["causal", "full"])
+    yield from product(name, **EXTEND, dtype="fp32", lengths=["ragged", "empty", "cut"])
+    yield from product(name, **EXTEND, dtype="fp16", mask=["causal", "full"])
+    yield from product(name, **{**EXTEND, "prefix": 0}, dtype="bf16", lengths=["ragged", "empty"])
+    yield from product(name, **EXTEND, dtype="bf16", page=[16, 64], lengths="ragged")
+    yield from product(name, **EXTEND, dtype="bf16", window=[0, 127], lengths="ragged")
+    yield from flagged_once(name, keys="prefix", **{**EXTEND, "new": 20}, lengths="ragged")
+    yield from line(name, "new", [1, 64, 65, 1024], batch=1, heads=8, kv_heads=1, prefix=64, dtype="bf16")
 
 
 def _pr_verify():
     name = "verify_attention"
     yield from sweep(name, batch=4, nodes=4, prefix=200, dtype="bf16", lengths="ragged")
-    base = {"batch": 6, "heads": 8, "kv_heads": 2, "prefix": 300}
-    yield from product(name, **base, nodes=[2, 3, 4, 8], dtype=["bf16", "fp16"], shape=["chain", "tree", "star"], lengths="ragged")
-    yield from product(name, **base, nodes=4, dtype="bf16", shape=["chain", "tree"], page=[1, 16], lengths=["uniform", "empty"])
-    yield from line(name, "prefix", [0, 1, 127, 128, 129, 4095, 4096, 8192], **{**base, "batch": 2}, nodes=4, dtype="bf16")
-    for shape in ("chain", "tree"):
-        yield from flagged(name, **base, nodes=4, shape=shape, dtype="bf16")
-        yield point(name, **base, nodes=4, shape=shape, dtype="fp32")
+    yield from product(name, **VERIFY, nodes=[2, 8], dtype="bf16", shape=["chain", "tree", "star"], lengths="ragged")
+    yield from product(name, **VERIFY, nodes=3, dtype="fp16", shape=["chain", "tree"], lengths="ragged")
+    yield from product(name, **VERIFY, nodes=4, dtype="bf16", shape="chain", page=[1, 16], lengths="empty")
+    yield from line(name, "prefix", [0, 128, 129, 8192], **{**VERIFY, "batch": 2}, nodes=4, dtype="bf16")
+    yield from flagged_once(name, keys="prefix", **VERIFY, nodes=4)
+    yield point(name, **VERIFY, nodes=4, shape="tree", dtype="bf16", soft_cap=5.0)
+    yield from product(name, **VERIFY, nodes=4, shape=["chain", "tree"], dtype="fp32")
 
 
 def _pr_kv():
-    shapes = [(1, 64), (2, 128), (8, 128), (3, 80), (16, 256)]
-    for kv_heads, dim in shapes:
-        yield from product("kv_write", tokens=300, kv_heads=kv_heads, dim=dim, page=[1, 16], dtype=["bf16", "fp16", "fp32"])
+    for kv_heads, dim in [(1, 64), (2, 128), (3, 80), (16, 256)]:
+        yield from product("kv_write", tokens=300, kv_heads=kv_heads, dim=dim, page=16, dtype=["bf16", "fp32"])
+    yield from product("kv_write", tokens=300, kv_heads=8, page=[1, 16], dtype=["bf16", "fp16", "fp32"])
     yield from product("kv_write", tokens=300, kv_heads=8, dtype="bf16", cache="e4m3fn", scales=["unit", "scaled"], slots=["scattered", "run"])
     yield from line("kv_write", "tokens", [1, 1024, 8192], kv_heads=8, dtype="bf16")
     yield point("kv_write", tokens=64, kv_heads=4, dim=192, v_dim=128, dtype="bf16")
-    spans = {"lengths": ["ragged", "empty"], "start": ["begin", "later"]}
-    yield from product("kv_indices", batch=[1, 64], length=[1000], **spans)
-    yield from line("kv_indices", "length", [511, 512, 513, 8192, 65537], batch=3, lengths="ragged", start="later")
-    yield from product("kv_page_table", batch=16, length=1000, page=[1, 16, 64], **spans)
+    yield from product("kv_indices", batch=[1, 64], length=1000, lengths="ragged", start=["begin", "later"])
+    yield point("kv_indices", batch=64, length=1000, lengths="empty", start="later")
+    yield from line("kv_indices", "length", [511, 512, 513, 65537], batch=3, lengths="ragged", start="later")
+    yield from product("kv_page_table", batch=16, length=1000, page=[1, 16, 64], lengths=["ragged", "empty"], start="later")
     yield from line("kv_page_table", "length", [4095, 4096, 4097, 65537], batch=3, page=64)
 
 
@@ -185,45 +199,67 @@ def pr():
 
 
 def _arrays():
-    heads = {"heads": HEADS, "ratio": RATIOS}
-    flags = {"soft_cap": [0.0, 30.0], "sinks": ["nosinks", "sinks"], "scales": ["unit", "scaled"], "values": ["random", *VALUES]}
-    layout = {"dim": DIMS, "page": [1, 16, 64], "dtype": ["bf16", "fp16", "fp32"], "cache": ["samekv", "e4m3fn"]}
+    """Axes of few values; the long ones (heads, ratios, lengths) have lines of their own. Heads and kv heads go together."""
+    heads = {"group": [(5, 5), (12, 1), (6, 3), (32, 2)]}
+    layout = {"dim": [64, 128, 256], "page": [1, 16], "dtype": ["bf16", "fp16", "fp32"], "cache": ["samekv", "e4m3fn"]}
+    flags = {"soft_cap": [0.0, 30.0], "sinks": ["nosinks", "sinks"], "scales": ["unit", "scaled"], "values": ["random", "peaked"]}
     lengths = ["uniform", "ragged", "empty"]
-    windows = {"window": [-1, 0, 63]}
-    yield "decode_attention", {**heads, **layout, **flags, **windows, "batch": [1, 4, 33], "length": [1, 65, 700], "lengths": lengths}
-    sizes = {"batch": [1, 5], "new": [1, 33, 200], "prefix": [0, 65, 300], "lengths": [*lengths, "cut"], "mask": ["causal", "full"]}
+    windows = {"window": [-1, 63]}
+    yield "decode_attention", {**heads, **layout, **flags, **windows, "batch": [1, 33], "length": [1, 700], "lengths": lengths}
+    sizes = {"batch": [1, 5], "new": [1, 200], "prefix": [0, 65, 300], "lengths": [*lengths, "cut"], "mask": ["causal", "full"]}
     yield "extend_attention", {**heads, **layout, **flags, **windows, **sizes}
-    sizes = {"batch": [1, 5, 17], "nodes": [2, 4, 7, 8], "prefix": [0, 65, 700], "lengths": lengths, "shape": ["chain", "tree", "star"]}
+    sizes = {"batch": [1, 17], "nodes": [2, 7], "prefix": [0, 65, 700], "lengths": lengths, "shape": ["chain", "tree", "star"]}
     yield "verify_attention", {**heads, **layout, **flags, **sizes}
+
+
+def _lines():
+    """One-axis lines at real model shapes."""
+    yield from ratios("extend_attention", batch=2, new=40, prefix=60, dtype="bf16", lengths="ragged")
+    for heads, kv_heads, dim in [*SHAPES, WIDE]:
+        shape = {"heads": heads, "kv_heads": kv_heads, "dim": dim, "dtype": "bf16"}
+        yield from line("decode_attention", "length", [128, 2048, 16384, 65536], batch=1, **shape)
+    for heads, kv_heads, dim in [*SHAPES[:5], WIDE]:
+        shape = {"heads": heads, "kv_heads": kv_heads, "dim": dim, "dtype": "bf16"}
+        yield from line("decode_attention", "batch", [1, 16, 128], length=2048, page=64, **shape)
+        yield from line("verify_attention", "nodes", [2, 5, 8], batch=16, prefix=2048, **shape)
+        yield from line("extend_attention", "new", [128, 1024, 4096], batch=1, prefix=0, **shape)
+        yield from line("extend_attention", "prefix", [512, 4096, 16384], batch=1, new=256, **shape)
+    yield from line("verify_attention", "nodes", range(2, 9), batch=16, prefix=2048, heads=12, kv_heads=1, dtype="bf16")
+    yield from line("decode_attention", "heads", HEADS, batch=8, kv_heads=1, length=1024, dtype="bf16")
+    yield from line("decode_attention", "heads", [1, 5, 8, 12, 16, 24, 64], batch=8, kv_heads=1, length=1024, dim=64, dtype="fp16")
+    yield from line("extend_attention", "heads", HEADS, batch=1, kv_heads=1, new=256, prefix=256, dtype="bf16")
+
+
+def _combined():
+    """Flags together, other head dimensions, windows and sinks of gpt-oss's shape: kernels that `pr` has no time to build."""
+    yield from flagged_fully("decode_attention", keys="length", **DECODE, lengths="ragged")
+    yield from flagged_fully("extend_attention", keys="prefix", **{**EXTEND, "new": 20}, lengths="ragged")
+    for shape in ("chain", "tree"):
+        yield from flagged_fully("verify_attention", keys="prefix", **VERIFY, nodes=4, shape=shape)
+    yield from line("decode_attention", "values", VALUES, **{**DECODE, "kv_heads": 16}, dtype="bf16", lengths="ragged")
+    gpt_oss = {"heads": 8, "kv_heads": 1, "dim": 64, "dtype": "bf16", "sinks": "sinks", "lengths": "ragged"}
+    yield from product("decode_attention", batch=8, length=[24, 500], window=[-1, 15, 127], **gpt_oss)
+    yield from product("extend_attention", batch=4, new=150, prefix=[24, 200], window=[-1, 15, 127], **gpt_oss)
+    for dtype, dims in (("bf16", DIMS), ("fp16", [64, 256])):
+        yield from line("decode_attention", "dim", dims, **DECODE, dtype=dtype, lengths="ragged")
+        yield from line("extend_attention", "dim", dims, **EXTEND, dtype=dtype, lengths="ragged")
+        yield point("decode_attention", **DECODE, dim=192, v_dim=128, dtype=dtype)
+        yield point("extend_attention", **EXTEND, dim=192, v_dim=128, dtype=dtype, lengths="ragged")
+    yield from product("extend_attention", **EXTEND, dtype=["bf16", "fp16"], window=[0, 15], lengths=["empty", "cut"], mask=["causal", "full"])
+    yield from product("decode_attention", **DECODE, page=[16, 64], dtype="fp16", lengths=["ragged", "empty"])
+    yield from line("decode_attention", "length", [31, 32, 33, 63, 64, 65], batch=3, heads=12, kv_heads=1, dtype="fp16")
+    yield from line("extend_attention", "new", [63, 127, 128, 129], batch=1, heads=8, kv_heads=1, prefix=64, dtype="bf16")
+    yield from line("verify_attention", "prefix", [0, 1, 127, 128, 129, 4095, 4096, 8192], **{**VERIFY, "batch": 2}, nodes=4, dtype="fp16")
 
 
 def nightly():
     yield from pr()
     for name, axes in _arrays():
-        at = {axis: i for i, axis in enumerate(axes)}
-        for values in covering(axes):
-            chosen = {axis: values[i] for axis, i in at.items() if axis != "ratio"}
-            ratio = values[at["ratio"]]
-            kv_heads = chosen["heads"] // ratio if chosen["heads"] % ratio == 0 else widest(chosen["heads"])
-            yield point(name, **chosen, kv_heads=kv_heads)
-    for heads, kv_heads, dim in SHAPES:
-        shape = {"heads": heads, "kv_heads": kv_heads, "dim": dim, "dtype": "bf16"}
-        yield from line("decode_attention", "length", [128, 1024, 4096, 16384, 65536], batch=1, **shape)
-        yield from line("decode_attention", "batch", [1, 2, 8, 32, 128], length=2048, page=64, **shape)
-        yield from line("extend_attention", "new", [128, 512, 2048, 4096], batch=1, prefix=0, **shape)
-        yield from line("extend_attention", "prefix", [512, 4096, 16384], batch=1, new=256, **shape)
-        yield from line("verify_attention", "nodes", range(2, 9), batch=16, prefix=2048, **shape)
-    for dim in (64, 128, 256):
-        for dtype in ("bf16", "fp16"):
-            yield from line("decode_attention", "heads", HEADS, batch=8, kv_heads=1, length=1024, dim=dim, dtype=dtype)
-            yield from line("extend_attention", "heads", HEADS, batch=1, kv_heads=1, new=256, prefix=256, dim=dim, dtype=dtype)
-    yield from threewise("kv_write", tokens=[1, 17, 3000], kv_heads=[1, 2, 3, 4, 8, 16], dim=DIMS, page=[1, 16, 64], dtype=["bf16", "fp16", "fp32"])
-    yield from product("kv_indices", batch=[1, 7, 256], length=[1, 513, 4097], lengths=["uniform", "ragged", "empty"], start=["begin", "later"])
-    yield from product("kv_page_table", batch=[1, 7, 256], length=[1, 513, 4097], page=[16, 64], lengths=["ragged", "empty"], start=["begin", "later"])
-
-
-def covering(axes):
-    """A covering array of strength three over these axes."""
-    from allpairspy import AllPairs
-
-    return AllPairs(list(axes.values()), n=3)
+        for chosen in covering(3, **axes):
+            heads, kv_heads = chosen.pop("group")
+            yield point(name, heads=heads, kv_heads=kv_heads, **chosen)
+    yield from _lines()
+    yield from _combined()
+    yield from threewise("kv_write", tokens=[1, 17, 3000], kv_heads=[1, 3, 8], dim=[64, 80, 256], page=[1, 16], dtype=["bf16", "fp16", "fp32"])
+    yield from product("kv_indices", batch=[1, 256], length=[1, 513, 4097], lengths=["ragged", "empty"], start=["begin", "later"])
+    yield from product("kv_page_table", batch=[1, 256], length=[1, 513, 4097], page=[16, 64], lengths=["ragged", "empty"], start=["begin", "later"])

@@ -1,6 +1,6 @@
 """Cases of the sampling family."""
 
-from tools import line, product, threewise
+from tools import line, pairwise, product, threewise
 
 DTYPES = ["fp32", "fp16", "bf16"]
 FORMS = ["scalar", "rows", "mixed"]
@@ -21,7 +21,7 @@ def around(vocab):
 
 
 def filters(vocab, batch, dtypes):
-    """Both renormalisations: every k and p by row, the gates as scalars too, every input family and dtype."""
+    """Both renormalisations: every k and p by row, the gates as scalars too, every input family in every dtype."""
     yield from product("top_k_renorm", batch=batch, vocab=vocab, k=around(vocab), form="rows")
     yield from product("top_k_renorm", batch=batch, vocab=vocab, k=[1, 50, vocab, vocab + 1, 1 << 30, *OFF_K])
     yield from product("top_p_renorm", batch=batch, vocab=vocab, p=TOP_P, form=["scalar", "rows"])
@@ -84,67 +84,102 @@ def smoke():
 
 
 def pr():
-    yield from filters(1000, 3, DTYPES)
-    yield from product("top_k_renorm", batch=[1, 16], vocab=[57344, 57345, 65535, 65536], k=[50, 51, 256, 257], form="rows")
+    yield from product("top_k_renorm", batch=3, vocab=1000, k=around(1000), form="rows")
+    yield from product("top_k_renorm", batch=3, vocab=1000, k=[1, 50, 1000, 1001, 1 << 30, *OFF_K])
+    yield from product("top_p_renorm", batch=3, vocab=1000, p=TOP_P, form="rows")
+    yield from product("top_p_renorm", batch=3, vocab=1000, p=[0, 0.9, 1])
+    yield from product("top_k_renorm", batch=8, vocab=1000, k=[0, 50], form="mixed", dtype=DTYPES)
+    yield from product("top_p_renorm", batch=8, vocab=1000, p=0.9, form="mixed", dtype=DTYPES)
+    yield from product("top_k_renorm", batch=3, vocab=1000, k=500, values=PROBS, dtype=["fp32", "bf16"])
+    yield from product("top_p_renorm", batch=3, vocab=1000, p=0.95, values=PROBS)
+    yield from product("top_p_renorm", batch=3, vocab=1000, p=0.95, values="ties", dtype=["fp16", "bf16"])
+    yield from product("top_k_renorm", batch=16, vocab=[57344, 57345, 65535, 65536], k=[50, 51, 256, 257], form="rows")
     yield from product("top_k_renorm", batch=8, vocab=[114688, 114689], k=50, dtype=["fp16", "bf16"])
-    yield from product("top_k_renorm", batch=200, vocab=[57344, 57345], k=20, form="mixed", dtype=["fp32", "bf16"])
-    yield from product("top_p_renorm", batch=8, vocab=[2047, 2048, 57345, 65536], p=[0.9, 1], form="rows")
+    yield from product("top_k_renorm", batch=200, vocab=[57344, 57345], k=20, form="mixed", dtype="bf16")
+    yield from product("top_p_renorm", batch=8, vocab=[2047, 2048, 57345, 65536], p=0.9, form="rows")
     for vocab in SERVED:
-        yield from product("top_k_renorm", batch=16, vocab=vocab, k=[20, vocab - 1, 0, -1], form="rows")
-        yield from product("top_p_renorm", batch=16, vocab=vocab, p=[0.95, 0.9999999], form="rows")
+        yield from product("top_k_renorm", batch=16, vocab=vocab, k=[20, 0], form="rows")
+        yield from product("top_p_renorm", batch=16, vocab=vocab, p=0.95, form="rows")
         for name in ("top_k_top_p_filter", "top_k_top_p_sample"):
-            yield from product(name, batch=8, vocab=vocab, k=[20, 1 << 30], p=0.95, form="rows")
+            yield from product(name, batch=8, vocab=vocab, k=20, p=0.95, form="rows")
         yield from product("min_p_sample", batch=8, vocab=vocab, min_p=0.05, form="rows")
-        yield from product("sample", batch=8, vocab=vocab, values=["random", "onehot"])
+        yield from product("sample", batch=8, vocab=vocab)
         yield from product("seeded_sample", batch=4, vocab=vocab)
-        yield from product("temperature_softmax", batch=[1, 32, 33], vocab=vocab, temperature=0.6, form="rows")
-        yield from product("greedy", batch=[1, 64, 65], vocab=vocab)
-        yield from product("token_bitmask", batch=32, vocab=vocab, dtype=["fp32", "bf16"])
+        yield from product("temperature_softmax", batch=33, vocab=vocab, temperature=0.6, form="rows")
+        yield from product("greedy", batch=65, vocab=vocab)
+        yield from product("token_bitmask", batch=32, vocab=vocab, dtype="bf16")
         yield from product("penalties", batch=16, vocab=vocab)
     yield from together([1000], 3)
     yield from edges()
-    yield from product("sample", batch=4, vocab=1000, values=PROBS, dtype=["fp32", "bf16"])
+    yield from product("sample", batch=4, vocab=1000, values=PROBS)
+    yield from product("sample", batch=4, vocab=1000, values=["random", "tail"], dtype="bf16")
     yield from product("seeded_sample", batch=8, vocab=1000, values=["random", "ties", "onehot", "tail"])
     yield from product("temperature_softmax", batch=4, vocab=[2048, 2049, 24575, 24576], temperature=[0.05, 2], form="mixed")
-    yield from product("temperature_softmax", batch=[128, 129], vocab=24576, temperature=0.7)
-    yield from product("temperature_softmax", batch=4, vocab=32768, temperature=0.7, form="rows", values=LOGITS, dtype=DTYPES)
-    yield from product("greedy", batch=4, vocab=32768, values=LOGITS, dtype=DTYPES)
-    yield from product("greedy", batch=4, vocab=[9, 4097], values=LOGITS)
-    yield from product("greedy", batch=[64, 65], vocab=111, values=["random", "ties", "nan", "allmasked"])
-    yield from product("greedy", batch=[256, 257], vocab=4097, values=["random", "nan"])
+    yield from product("temperature_softmax", batch=[32, 33, 128, 129], vocab=24576, temperature=0.7)
+    yield from product("temperature_softmax", batch=4, vocab=32768, temperature=0.7, form="rows", values=LOGITS)
+    yield from product("temperature_softmax", batch=4, vocab=32768, temperature=0.7, form="rows", values=["random", "masked"], dtype=["fp16", "bf16"])
+    yield from product("greedy", batch=4, vocab=32768, values=LOGITS)
+    yield from product("greedy", batch=4, vocab=32768, values=["ties", "nan"], dtype=["fp16", "bf16"])
+    yield from product("greedy", batch=4, vocab=[9, 4097], values=["random", "ties"])
+    yield from product("greedy", batch=[64, 65], vocab=111, values=["random", "allmasked"])
+    yield from product("greedy", batch=[256, 257], vocab=4097)
     yield from product("token_bitmask", batch=4, vocab=4097, bits=BITS, rows=["all", "some"])
-    yield from product("token_bitmask", batch=4, vocab=111, rows=["all", "some"], dtype=DTYPES)
-    yield from product("penalties", batch=8, vocab=1000, values=["random", "masked", "ties"], dtype=DTYPES)
+    yield from product("token_bitmask", batch=4, vocab=111, rows="some", dtype=DTYPES)
+    yield from product("penalties", batch=8, vocab=1000, values=["random", "masked", "ties"], dtype=["fp32", "bf16"])
+
+
+def arrays():
+    """Strength three over few values an axis; strength two over the long axes, so that every k, p and vocabulary meets every other."""
+    vocabs, values, batches = [111, 57345, 151936], ["random", "ties", "onehot", "tail"], [1, 17]
+    few_k, few_p = [1, 50, 257, 1 << 30, 0], [0, 0.1, 0.95, 1]
+    yield from threewise("top_k_renorm", batch=batches, vocab=vocabs, k=few_k, form=FORMS, dtype=DTYPES, values=values)
+    yield from threewise("top_p_renorm", batch=batches, vocab=vocabs, p=few_p, form=FORMS, dtype=DTYPES, values=values)
+    yield from product("top_k_renorm", batch=3, vocab=VOCABS, k=[20, 1 << 30], form="rows")
+    yield from product("top_p_renorm", batch=3, vocab=VOCABS, p=[1e-4, 0.9], form="rows")
+    for vocab in (57344, 163840):
+        yield from product("top_k_renorm", batch=3, vocab=vocab, k=around(vocab), form="mixed")
+    yield from product("top_p_renorm", batch=3, vocab=[57345, 163840], p=TOP_P, form="mixed")
+    for name in ("top_k_top_p_filter", "top_k_top_p_sample"):
+        yield from threewise(name, batch=batches, vocab=vocabs, k=[1, 257, 1 << 30], p=[0, 0.1, 1], form=FORMS, values=values)
+        yield from pairwise(name, batch=[3], vocab=[9, *VOCABS[2:]], k=[50, 1024, 1 << 30], p=TOP_P, values=["random", "flat"])
+        yield from product(name, batch=3, vocab=163840, k=around(163840), p=0.9, form="rows")
+        yield from product(name, batch=5, vocab=1000, k=20, p=0.9, dtype=["fp16", "bf16"], values=["random", "ties"])
+    for name in ("min_p_filter", "min_p_sample"):
+        yield from threewise(name, batch=batches, vocab=[9, 1000, 65536], min_p=MIN_P, form=FORMS, dtype=DTYPES, values=values)
+        yield from product(name, batch=3, vocab=VOCABS, min_p=0.05, form="rows")
+    yield from threewise("sample", batch=[1, 128], vocab=vocabs, draws=[1, 64], dtype=DTYPES, values=values)
+    yield from product("sample", batch=3, vocab=VOCABS, values=["random", "onehot"])
+    yield from threewise("seeded_sample", batch=[1, 16], vocab=[9, 1000, 65536], k=[0, 50], p=[0.1, 1], values=values)
+    yield from product("seeded_sample", batch=4, vocab=VOCABS, k=20, p=0.95)
+    yield from product("seeded_sample", batch=4, vocab=1025, k=around(1025), p=0.9)
+    yield from product("seeded_sample", batch=4, vocab=1000, k=0, p=TOP_P)
+    spoilt = ["random", "ties", "masked", "nan", "extreme"]
+    yield from threewise("temperature_softmax", batch=[1, 33], vocab=vocabs, temperature=[0.05, 1, 2], form=FORMS, dtype=DTYPES, values=spoilt)
+    yield from product("temperature_softmax", batch=3, vocab=VOCABS, temperature=0.6, form="rows", dtype=["fp32", "bf16"])
+    yield from threewise("greedy", batch=[1, 64, 257], vocab=vocabs, dtype=DTYPES, values=spoilt)
+    yield from pairwise("greedy", batch=[3], vocab=VOCABS, dtype=["fp32", "bf16"], values=["random", "flat", "allmasked"])
+    yield from threewise("token_bitmask", batch=[1, 129], vocab=[9, 1000, 151936], bits=BITS, rows=["all", "some"], dtype=DTYPES)
+    yield from product("token_bitmask", batch=3, vocab=VOCABS)
+    yield from threewise("penalties", batch=[1, 33], vocab=vocabs, length=[1, 256], values=["random", "masked", "ties"], dtype=DTYPES)
+    yield from product("penalties", batch=3, vocab=VOCABS)
 
 
 def nightly():
     yield from pr()
-    small = [9, 111, 1000, 57345, 65536]
-    batches = [1, 3, 17, 128]
-    yield from threewise("top_k_renorm", batch=batches, vocab=VOCABS, k=[*TOP_K, *OFF_K], form=FORMS, dtype=DTYPES, values=PROBS)
-    yield from threewise("top_p_renorm", batch=batches, vocab=VOCABS, p=TOP_P, form=FORMS, dtype=DTYPES, values=PROBS)
-    for name in ("top_k_top_p_filter", "top_k_top_p_sample"):
-        yield from threewise(name, batch=[1, 3, 17], vocab=VOCABS, k=[1, 2, 50, 51, 257, 1024, 1 << 30], p=TOP_P, form=FORMS, values=PROBS)
-    for name in ("min_p_filter", "min_p_sample"):
-        yield from threewise(name, batch=[1, 3, 17], vocab=small, min_p=MIN_P, form=FORMS, dtype=DTYPES, values=PROBS)
-    yield from threewise("sample", batch=batches, vocab=VOCABS, draws=[1, 16, 64], dtype=DTYPES, values=PROBS)
-    yield from threewise("seeded_sample", batch=[1, 4, 16], vocab=small, k=[0, 1, 50], p=[0.1, 0.9, 1], values=PROBS)
-    yield from threewise("temperature_softmax", batch=[1, 32, 33, 129], vocab=VOCABS, temperature=[0.05, 0.6, 1, 2], form=FORMS, dtype=DTYPES, values=LOGITS)
-    yield from threewise("greedy", batch=[1, 8, 64, 65, 257], vocab=VOCABS, dtype=DTYPES, values=LOGITS)
-    yield from threewise("token_bitmask", batch=[1, 8, 129], vocab=VOCABS, bits=BITS, rows=["all", "some"], dtype=DTYPES)
-    yield from threewise("penalties", batch=[1, 8, 33], vocab=VOCABS, length=[1, 16, 256], values=["random", "masked", "ties"], dtype=DTYPES)
+    yield from arrays()
     for vocab in SERVED:
-        yield from line("top_k_renorm", "batch", [1, 2, 4, 8, 16, 32, 64, 128, 256], vocab=vocab, k=50, form="rows")
-        yield from line("top_p_renorm", "batch", [1, 2, 4, 8, 16, 32, 64, 128, 256], vocab=vocab, p=0.95, form="rows")
+        yield from line("top_k_renorm", "batch", [1, 4, 16, 64, 256], vocab=vocab, k=50, form="rows")
+        yield from line("top_p_renorm", "batch", [1, 4, 16, 64, 256], vocab=vocab, p=0.95, form="rows")
+        yield from line("top_k_top_p_sample", "batch", [1, 8, 64], vocab=vocab, k=50, p=0.95, form="rows", draws=1)
+        yield from line("temperature_softmax", "batch", [1, 8, 32, 33, 128, 129], vocab=vocab, temperature=0.6, form="rows")
+        yield from line("greedy", "batch", [1, 8, 64, 65, 256, 257], vocab=vocab)
+        yield from line("token_bitmask", "batch", [1, 16, 256], vocab=vocab, dtype="bf16")
+    for vocab in (129280, 163840):
         yield from line("top_k_renorm", "k", [1, 2, 10, 20, 49, 50, 51, 52, 100, 255, 256, 257, 500, 1024], batch=64, vocab=vocab)
-        yield from line("top_k_top_p_sample", "batch", [1, 2, 4, 8, 16, 32, 64], vocab=vocab, k=50, p=0.95, form="rows", draws=1)
-        yield from line("temperature_softmax", "batch", [1, 2, 4, 8, 16, 31, 32, 33, 64, 128, 129, 256], vocab=vocab, temperature=0.6, form="rows")
-        yield from line("greedy", "batch", [1, 2, 4, 8, 16, 32, 63, 64, 65, 128, 256, 257], vocab=vocab)
-        yield from line("token_bitmask", "batch", [1, 2, 4, 8, 16, 32, 64, 128, 256], vocab=vocab, dtype="bf16")
     yield from line("top_k_renorm", "vocab", [32000, 57343, 57344, 57345, 57346, 65535, 65536, 65537, 128256, 131072], batch=64, k=50)
     for batch in (65535, 65536, 65537):
-        yield from product("top_k_renorm", batch=batch, vocab=[111, 1000], k=10, form=["scalar", "mixed"])
-        yield from product("top_p_renorm", batch=batch, vocab=[111, 2048], p=0.9, form=["scalar", "mixed"])
+        yield from product("top_k_renorm", batch=batch, vocab=[111, 1000], k=10, form="mixed")
+        yield from product("top_p_renorm", batch=batch, vocab=[111, 2048], p=0.9, form="mixed")
         yield from product("top_k_top_p_sample", batch=batch, vocab=111, k=10, p=0.9, form="mixed", draws=1)
         yield from product("min_p_sample", batch=batch, vocab=111, min_p=0.1, form="mixed", draws=1)
         yield from product("sample", batch=batch, vocab=111, draws=1)

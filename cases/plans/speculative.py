@@ -5,7 +5,7 @@ Gates: tiles of 4,096 tokens (chain kernel) and up to 32,768 (its block mode), 2
 masks; the sparse builder below max_top_k = vocab; FlashInfer's top-k filter at vocab 57,344 and 65,535; 2^31 elements of target_probs.
 """
 
-from tools import line, product, threewise
+from tools import line, pairwise, product, threewise
 
 FAMILIES = ["random", "onehot", "matching", "rejected", "edges", "zerodraft", "nandraft", "decided", "float"]
 BLOCK = [family for family in FAMILIES if family != "nandraft"]  # undefined there: the joint probability meets NaN
@@ -51,14 +51,15 @@ def smoke():
 
 
 def pr():
-    yield from product("chain_verify", batch=16, slots=5, vocab=[9, 1000], values=FAMILIES)
+    yield from product("chain_verify", batch=16, slots=5, vocab=1000, values=FAMILIES)
     yield from product("chain_verify", batch=16, slots=5, vocab=1000, values=BLOCK, mode="block")
-    yield from product("chain_verify", batch=4, slots=4, vocab=[4096, 4097, 32768, 32769, *REAL], mode=["token", "block"])
-    yield from product("chain_verify", batch=4, slots=4, vocab=129280, values=["decided", "float"], mode=["token", "block"])
+    yield from product("chain_verify", batch=4, slots=4, vocab=[4096, 4097, *REAL])
+    yield from product("chain_verify", batch=4, slots=4, vocab=[32768, 32769, 163840], mode="block")
+    yield from product("chain_verify", batch=4, slots=4, vocab=129280, values=["decided", "float"])
     yield from product("chain_verify", batch=4, slots=[2, 8, 16], vocab=1000, mode=["token", "block"])
     yield from product("tree_verify_greedy", batch=33, slots=[1, 2, 8, 31, 64], shape=SHAPES)
     yield from product("tree_verify_greedy", batch=16, slots=8, values=["accepted", "rejected", "twins"])
-    yield from product("tree_verify_sample", batch=16, slots=6, vocab=[9, 111, 1002], values=TREES)
+    yield from product("tree_verify_sample", batch=16, slots=6, vocab=[9, 1002], values=TREES)
     yield from product("tree_verify_sample", batch=16, slots=6, vocab=1000, values=["random", "float"], shape=["chain", "wide"])
     yield from product("tree_verify_sample", batch=16, slots=8, vocab=1000, single=[0.0, 0.1, 1.0], acc=[0.3, 1.0])
     yield from product("tree_verify_sample", batch=4, slots=8, vocab=REAL, shape=["chain", "mixed"])
@@ -66,14 +67,16 @@ def pr():
     yield from product("tree_build", batch=5, slots=[8, 9, 16, 17, 32], topk=4, steps=4, length=100, mode=["full", "qlen", "packed"])
     yield from product("tree_build", batch=9, slots=[33, 64], topk=10, steps=5, length=300, mode=["full", "qlen"])
     yield from product("tree_build", batch=4, slots=8, topk=8, steps=1, length=9, lengths=["empty", "uniform"])
-    yield from product("verify_target_probs", batch=4, slots=3, vocab=111, k=[1, 2, 50, 51, 110, 111, 112, OFF], p=[0.0001, 0.9, 1.0])
-    yield from product("verify_target_probs", batch=4, slots=3, vocab=1000, k=20, p=0.9, values=LOGITS, dtype=ALL)
+    yield from product("verify_target_probs", batch=4, slots=3, vocab=111, k=[1, 50, 51, 110, 111, 112, OFF], p=0.9)
+    yield from product("verify_target_probs", batch=4, slots=3, vocab=111, k=[50, OFF], p=[0.0001, 1.0])
+    yield from product("verify_target_probs", batch=4, slots=3, vocab=1000, k=20, p=0.9, values=LOGITS)
+    yield from product("verify_target_probs", batch=4, slots=3, vocab=1000, k=20, p=0.9, dtype=["fp16", "bf16"])
     yield from product("verify_target_probs", batch=4, slots=3, vocab=1000, k=[20, 300], p=[0.8, 1.0], form="mixed", temperature=0.7)
-    yield from product("verify_target_probs", batch=2, slots=2, vocab=[57344, 57345, 65535, 65536], k=[50, 257], p=0.95)
-    yield from product("verify_target_probs", batch=2, slots=2, vocab=REAL, k=[50, OFF], p=[0.95, 1.0])
-    yield from product("softmax_temp", batch=4, slots=3, vocab=[9, 4096, 4097, *REAL], temperature=0.3, dtype=ALL)
+    yield from product("verify_target_probs", batch=2, slots=2, vocab=[57344, 57345, 65535, 65536], k=50, p=0.95)
+    yield from product("verify_target_probs", batch=2, slots=2, vocab=REAL, k=[50, OFF], p=0.95)
+    yield from product("softmax_temp", batch=4, slots=3, vocab=[9, 4096, 4097, *REAL], temperature=0.3, dtype=["fp32", "bf16"])
     yield from product("softmax_temp", batch=4, slots=3, vocab=1000, form="mixed", values=LOGITS)
-    yield from product("dflash_accept", batch=300, slots=[1, 2, 3, 5, 8, 16], values=DRAFTS)
+    yield from product("dflash_accept", batch=300, slots=[1, 2, 5, 16], values=DRAFTS)
     yield from product("dflash_commit", batch=300, slots=[1, 2, 5, 8, 16, 17, 33])
     yield from product("dflash_commit", batch=3, slots=8, values=DRAFTS)
     yield from product("dspark_accept_greedy", batch=[4, 20], slots=5, vocab=[111, 4096, 163840], cut="cut", dtype=ALL)
@@ -87,24 +90,31 @@ def pr():
 
 def nightly():
     yield from pr()
-    slots = [2, 3, 4, 5, 6, 7, 8, 16]
-    yield from threewise("chain_verify", batch=[1, 7, 64], slots=slots, vocab=[9, 111, 1000, 4097, *REAL], values=BLOCK, mode=["token", "block"])
+    yield from threewise("chain_verify", batch=[1, 64], slots=[2, 5, 16], vocab=[9, 1000, 4097, 129280], values=BLOCK, mode=["token", "block"])
+    yield from product("chain_verify", batch=7, slots=[3, 4, 6, 7, 8], vocab=REAL, values="float")
     yield from line("chain_verify", "batch", [1, 2, 4, 8, 16, 32, 64, 128, 256], slots=4, vocab=163840)
     yield from line("chain_verify", "slots", range(2, 17), batch=32, vocab=129280)
     yield from product("chain_verify", batch=1640, slots=8, vocab=163840)
-    yield from threewise(
-        "tree_verify_sample", batch=[1, 7, 32], slots=[2, 4, 8, 9], vocab=[9, 111, 1002, *REAL], shape=SHAPES, values=TREES, acc=[0.3, 0.5, 1.0]
-    )
-    yield from threewise("tree_verify_greedy", batch=[1, 7, 300], slots=[1, 2, 5, 16, 33, 64], shape=SHAPES, values=["random", "accepted", "rejected", "twins"])
+    yield from threewise("tree_verify_sample", batch=[1, 32], slots=[2, 8, 9], vocab=[9, 1002, 129280], shape=SHAPES, values=TREES, acc=[0.3, 1.0])
+    yield from product("tree_verify_sample", batch=7, slots=4, vocab=[111, *REAL], shape="mixed", acc=0.5)
+    yield from threewise("tree_verify_greedy", batch=[1, 300], slots=[1, 5, 33], shape=SHAPES, values=["random", "accepted", "rejected", "twins"])
+    gates = [57344, 57345, 65535, 65536, 248320]
+    yield from product("chain_verify", batch=3, slots=4, vocab=[111, *gates])
+    yield from product("tree_verify_sample", batch=3, slots=6, vocab=gates)
+    yield from product("softmax_temp", batch=3, slots=2, vocab=gates)
+    yield from product("verify_target_probs", batch=3, slots=2, vocab=[9, 248320], k=5, p=0.9)
+    yield from product("dspark_accept_greedy", batch=3, slots=5, vocab=[9, 1000, 151936, *gates])
+    yield from product("dspark_accept_sampling", batch=3, slots=4, vocab=[9, 1000, 151936, *gates])
     yield from line("tree_verify_greedy", "batch", [1, 2, 4, 8, 16, 32, 64, 128, 256, 512], slots=8)
     yield from threewise(
         "tree_build", batch=[1, 7, 64], slots=[8, 9, 16, 17, 32], topk=[4, 8], steps=[3, 5, 8], length=[0, 1, 1000], mode=["full", "qlen", "packed"]
     )
     yield from line("tree_build", "batch", [1, 4, 16, 64, 256], slots=8, topk=4, steps=5, length=8192)
-    vocabs = [111, 1000, 57344, 57345, 65535, 65536, *REAL]
-    ks = [1, 2, 10, 50, 51, 100, 256, 257, 500, 1024, OFF]
-    yield from threewise("verify_target_probs", batch=[1, 8], slots=[1, 4], vocab=vocabs, k=ks, p=[0.0001, 0.5, 0.9, 0.9999999, 1.0], values=LOGITS, dtype=ALL)
-    yield from threewise("verify_target_probs", batch=[5], slots=[1, 4], vocab=vocabs, k=ks, p=[0.5, 0.9, 1.0], form=["mixed"], temperature=[0.3, 0.7, 1.3])
+    vocabs, ks = [111, 57345, 151936], [1, 50, 257, OFF]
+    yield from threewise("verify_target_probs", batch=[1, 8], slots=[1, 4], vocab=vocabs, k=ks, p=[0.0001, 0.9, 1.0], values=LOGITS, dtype=ALL)
+    yield from threewise("verify_target_probs", batch=[5], slots=[1, 4], vocab=vocabs, k=ks, p=[0.5, 1.0], form=["mixed"], temperature=[0.3, 1.3])
+    vocabs = [1000, 57344, 65535, 65536, *REAL]
+    yield from pairwise("verify_target_probs", batch=[3], slots=[2], vocab=vocabs, k=[2, 10, 51, 100, 256, 500, 1024], p=[0.1, 0.5, 0.95, 0.9999999])
     yield from line("verify_target_probs", "batch", [1, 4, 16, 64], slots=4, vocab=163840, k=50, p=0.95)
     yield from threewise(
         "softmax_temp", batch=[1, 9], slots=[1, 4], vocab=[9, 111, 4097, *REAL], temperature=[0.3, 0.7, 1.0], form=["rows", "mixed"], dtype=ALL, values=LOGITS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from harness.contracts import op
@@ -29,10 +29,21 @@ def line(name: str, axis: str, values: Iterable[Any], **base: Any) -> Iterator[P
         yield point(name, **{**base, axis: value})
 
 
-def threewise(name: str, **lists: list[Any] | tuple[Any, ...]) -> Iterator[Point]:
-    """A covering array of strength three: every combination of values of any three axes occurs in some case."""
+def covering(strength: int, **lists: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """A covering array: every combination of values of any `strength` axes occurs in some of these choices of one value an axis."""
     from allpairspy import AllPairs
 
-    axes = list(lists)
-    for values in AllPairs([list(lists[axis]) for axis in axes], n=min(3, len(axes))):
-        yield point(name, **dict(zip(axes, values, strict=True)))
+    for values in AllPairs([list(values) for values in lists.values()], n=min(strength, len(lists))):
+        yield dict(zip(lists, values, strict=True))
+
+
+def threewise(name: str, **lists: Sequence[Any]) -> Iterator[Point]:
+    """A covering array of strength three; for axes of few values."""
+    for values in covering(3, **lists):
+        yield point(name, **values)
+
+
+def pairwise(name: str, **lists: Sequence[Any]) -> Iterator[Point]:
+    """A covering array of strength two; for long axes (heads, k, vocabularies), where strength three would take thousands."""
+    for values in covering(2, **lists):
+        yield point(name, **values)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -79,7 +80,7 @@ class Bundle:
                 called[name] = self._inlined(*cleaner.inner[name])
             elif name in table(module):
                 called[name] = self._global(module, name, clean)
-            elif not hasattr(builtins, name) and name not in called:
+            elif name not in called and not hasattr(builtins, name) and hasattr(importlib.import_module(module), name):
                 raise UsageError(f"{module} binds {name!r} in a way that no script can be written from (a loop variable, or at run time)")
         self.statements.append(_Rename({old: new for old, new in called.items() if old != new}).visit(clean))
 

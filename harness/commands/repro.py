@@ -139,7 +139,7 @@ class Script:
         told = into.require(KIT, "told")
         if isinstance(expected, Judged):
             rule = data.express(f"golden.{name}", expected.judge)
-            return [f"right &= {guard}{told}({name!r}, {rule}({actual}))"]
+            return [f"right &= {guard}{told}({name!r}, ': '.join({rule}({actual}) or ()))"]
         shape, dtype = _form(expected)
         form = f"{into.require(KIT, 'shaped')}({name!r}, {actual}, {shape}, {dtype!r})"
         parts = {key: data.put(f"golden.{name}.{key}", value) for key, value in _fields(expected).items() if value is not None}

@@ -67,9 +67,11 @@ class Bench:
         healthy = True
         reason = provider.declines(case, platform)
         if reason:
-            result.status, result.reason, result.detail, result.evidence = "unsupported", "declined", reason, "none"
+            result.status, result.reason, result.detail = "unsupported", "declined", reason
         else:
             healthy = self._judge(case, provider, result, shares)
+        if result.status == "unsupported":  # nothing was judged
+            result.evidence = "none"
         result.seconds = shares.close()
         return result, healthy
 

@@ -16,6 +16,17 @@ CUDA = {"cuda"}
 DEVICES = {"cuda", "rocm", "cpu"}
 
 
+def causal_lower_right(queries: int, keys: int) -> Any:
+    """torch.nn.attention.bias.causal_lower_right, made so that it also works under a TorchDispatchMode: there torch refuses to
+    construct a tensor subclass anew (the mode has already seen the plain tensor beneath it), but not to view one as it."""
+    import torch
+    from torch.nn.attention.bias import CausalBias, CausalVariant
+
+    bias = torch.empty(0).as_subclass(CausalBias)
+    CausalBias.__init__(bias, CausalVariant.LOWER_RIGHT, queries, keys)
+    return bias
+
+
 def _flags(case: Case) -> str | None:
     if case.soft_cap or case.sinks == "sinks" or case.scales == "scaled":
         return "SDPA has neither soft cap, sinks nor scales"
@@ -52,8 +63,6 @@ class Sdpa:
         return rows, q, k, v, self._mask(stack[0], q.shape[2], k.shape[2])
 
     def _mask(self, request: int, queries: int, keys: int) -> Any:
-        from torch.nn.attention.bias import causal_lower_right
-
         if hasattr(self.x, "tree"):
             return branches(self.x, request) if self.x.case.shape != "chain" or self.masked else causal_lower_right(queries, keys)
         if self.x.case.op == "decode_attention" and self.x.window < 0:
