@@ -70,7 +70,11 @@ class Poisoned(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        if func.__name__.split(".")[0] in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided") and not made.is_pinned():
+        if (
+            func.__name__.split(".")[0] in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+            and made.device.type != "meta"
+            and not made.is_pinned()
+        ):
             made.untyped_storage().fill_(255 if made.is_floating_point() else 90)
         return made
 

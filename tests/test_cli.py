@@ -1,0 +1,215 @@
+"""The command line: what a user gets wrong is one line and exit code 2, listings are JSON on demand, help is quick."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from harness import cli
+from harness.commands import doctor
+from harness.contracts import ops
+from harness.providers import providers
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def typed(monkeypatch, capsys, tmp_path):
+    """Types a command in this process, in an empty folder: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["kernel-parity", *arguments])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "--op", "top_k_renrm"), "unknown op 'top_k_renrm'; nearest: top_k_renorm"),
+        (("run", "--provider", "flashinfr"), "unknown provider 'flashinfr'; nearest: flashinfer"),
+        (("run", "--model", "kimi-k33"), "unknown model 'kimi-k33'; nearest: kimi-k3"),
+        (("run", "--preset", "nightley"), "unknown preset 'nightley'; nearest: nightly"),
+        (("run", "--model", "kimi-k3", "--tp", "7"), "kimi-k3 has 96 query and 96 kv heads, which tp 7 does not divide; try --tp 1, 2"),
+        (("run", "--model", "kimi-k3", "--tp", "0"), "which tp 0 does not divide"),
+        (("run", "--tp", "x"), "'--tp': 'x' is not a valid integer"),
+        (("run", "--platform", "metal"), "unknown platform 'metal'; it is one of cuda, rocm, cpu"),
+        (("run", "--shard", "9/8"), "'9/8' is not of the form 2/8"),
+        (("run", "--cases", "nowhere"), "nowhere has no presets"),
+        (("run", "--cell", "merge_state"), "'merge_state' names no case"),
+        (("run", "--cell", "merge_state[torch_eager]"), "names no case"),
+        (
+            ("run", "--cell", "merge_state[torch_eager-t3-h2-fp17]"),
+            "no axis for 'fp17' in case 't3-h2-fp17' (kernel-parity list ops --op merge_state",
+        ),
+        (("run", "--cell", "merge_state[torch_eagr-t3-h2-fp16]"), "unknown provider 'torch_eagr'; nearest: torch_eager"),
+        (("run", "--plugin", "absent.py"), "'absent.py' is not a file"),
+        (("run", "--plugin", "absent.module"), "'absent.module' does not load: ModuleNotFoundError"),
+        (("run", "--ledger", "absent.toml"), "cannot read the ledger absent.toml"),
+        (("run", "--op", "merge_state", "--results", "/proc/none/r.jsonl"), "cannot write results to /proc/none/r.jsonl"),
+        (("run", "--unknown"), "No such option '--unknown'"),
+        (("list", "things"), "'things' is not one of 'ops'"),
+        (("list", "ops", "--op", "merge_stat"), "unknown op 'merge_stat'; nearest: merge_state"),
+        (("list", "providers", "--provider", "aitr"), "unknown provider 'aitr'"),
+        (("doctor", "--platform", "metal"), "unknown platform 'metal'"),
+        (("repro", "merge_stat[torch_eager-t3-h2-fp16]"), "unknown op 'merge_stat'"),
+        (("repro",), "Missing argument 'CELL'"),
+    ],
+)
+def test_what_is_typed_wrong_is_one_line(typed, arguments, said):
+    code, out, err = typed(*arguments)
+    assert code == 2
+    assert not out
+    lines = [line for line in err.splitlines() if line.startswith("kernel-parity: ")]
+    assert len(lines) == 1
+    assert said in lines[0]
+    assert lines[0] == err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[entry]", "cannot read the ledger"),
+        ("[table]\nx = 1", "holds [[entry]] tables alone, not table"),
+        ('[[entry]]\nop = "o"', "needs provider, why"),
+        ('[[entry]]\nop = "o"\nprovider = "p"\nwhy = "w"\nstate = "mismatch"', "unknown field 'state'"),
+        ('[[entry]]\nop = "o"\nprovider = "p"\nwhy = "w"\nstatus = "wrong"', "gives the status it ends with"),
+        ('[[entry]]\nop = "o"\nprovider = "p"\nwhy = "w"\nstatus = "mismatch"\nexpires = "soon"', "soon"),
+    ],
+)
+def test_a_broken_ledger_is_one_line(typed, tmp_path, text, said):
+    (tmp_path / "ledger.toml").write_text(text)
+    code, _, err = typed("run", "--ledger", "ledger.toml")
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert said in err
+
+
+def test_a_plugin_that_raises_is_one_line_and_can_be_mended(typed, tmp_path):
+    (tmp_path / "odd.py").write_text("1 / 0")
+    code, _, err = typed("list", "ops", "--plugin", "odd.py")
+    assert (code, err) == (2, "kernel-parity: plugin 'odd.py' does not load: ZeroDivisionError: division by zero\n")
+    (tmp_path / "odd.py").write_text("")
+    assert typed("list", "ops", "--plugin", "odd.py")[0] == 0
+
+
+def test_installed_plugins_are_found(tmp_path):
+    info = tmp_path / "acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[kernel_parity.plugins]\nacme = acme_checks\n")
+    (tmp_path / "acme_checks.py").write_text(
+        "from harness.providers import implements\n\n\n@implements('top_k_renorm', library='acme', platforms={'cpu'})\ndef f(x):\n    return x.probs\n"
+    )
+    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from harness.cli import main; main()"
+    command = [sys.executable, "-c", code, str(tmp_path), "list", "providers", "--op", "top_k_renorm", "--platform", "cpu", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    row = next(row for row in json.loads(done.stdout) if row["provider"] == "acme")
+    assert row["usable here"] == "absent: acme is not installed"
+
+
+def test_help_is_quick_and_imports_no_torch():
+    command = [sys.executable, "-c", "import sys; from harness.cli import main\ntry: main()\nfinally: print([m for m in sys.modules if m in HEAVY])"]
+    command[2] = command[2].replace("HEAVY", "('torch', 'numpy', 'scipy', 'triton', 'sglang', 'harness.contracts')")
+    took = []
+    for _ in range(3):
+        began = time.monotonic()
+        done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
+        took.append(time.monotonic() - began)
+    assert done.stdout.endswith("[]\n")
+    assert min(took) < 0.3 * 5  # 0.3 s on a machine of its own
+
+
+@pytest.mark.parametrize("command", cli.cli.commands.values(), ids=lambda command: command.name)
+def test_every_option_states_its_default(command):
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    assert all(option.show_default or "(default: " in option.help for option in options)
+
+
+def test_nothing_typed_shows_the_help(typed):
+    code, _, err = typed()
+    assert code == 2
+    assert "Commands:" in err
+
+
+def test_listings_are_tables_and_json(typed):
+    rows = {what: json.loads(typed("list", what, "--json")[1]) for what in ("ops", "providers", "models", "presets")}
+    assert [row["op"] for row in rows["ops"]] == list(ops())
+    assert {"family", "what", "axes", "semantics", "outputs", "mutates", "providers"} <= rows["ops"][0].keys()
+    assert [(row["op"], row["provider"]) for row in rows["providers"]] == list(providers())
+    assert {"kimi-k3", "deepseek-v3"} <= {row["model"] for row in rows["models"]}
+    assert [row["preset"] for row in rows["presets"]] == ["smoke", "pr", "nightly"]
+    for what in rows:
+        code, out, _ = typed("list", what)
+        assert code == 0
+        assert "-----" in out
+
+
+def test_one_op_is_listed_in_full(typed):
+    _, out, _ = typed("list", "ops", "--op", "merge_state")
+    for said in (
+        "merge_state (merging)",
+        "two empty parts give o = 0, lse = -inf",
+        "hN",
+        "lse: natural, base-2",
+        "torch_eager: yes, cpu",
+        "flashinfer: unsupported",
+    ):
+        assert said in out
+
+
+def test_cells_are_listed_with_why_a_provider_has_none(typed):
+    chosen = ("list", "cases", "--op", "merge_state", "--provider", "torch_eager,flashinfer")
+    rows = json.loads(typed(*chosen, "--json")[1])
+    assert {"cell": "merge_state[flashinfer]", "platform": "cpu", "status": "unsupported", "why": "serves cuda; this machine is cpu"} in rows
+    assert {"cell": "merge_state[torch_eager-t3-h1-fp32]", "platform": "cpu", "status": "", "why": ""} in rows
+    assert typed(*chosen)[1].splitlines() == [row["cell"] for row in rows]
+
+
+def test_run_prints_results_with_their_verdict_as_json(typed):
+    code, out, _ = typed("run", "--json", "--ledger", "none", "--cell", "merge_state[torch_eager-t3-h2-fp16]")
+    row = json.loads(out)
+    assert code == 0
+    assert (row["status"], row["verdict"], row["evidence"], row["case"]) == ("pass", "ok", "executed", "t3-h2-fp16")
+
+
+@pytest.fixture
+def few_libraries(monkeypatch):
+    monkeypatch.setattr(doctor, "LIBRARIES", {name: doctor.LIBRARIES[name] for name in ("torch", "aiter")})
+
+
+def test_the_doctor_says_what_works_and_why_not(typed, few_libraries):
+    code, out, _ = typed("doctor", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["platform"] == "cpu"
+    assert found["device"]["arch"] == "cpu"
+    imports = {row["library"]: row["import"] for row in found["libraries"]}
+    assert imports["torch"].startswith("ok")
+    assert imports["aiter"] == "not installed"
+    rows = {row["provider"]: row for row in found["providers"]}
+    assert "merge_state" in rows["torch_eager"]["ops"]
+    assert "top_k_renorm" in rows["flashinfer"]["not"]["unsupported: serves cuda; this machine is cpu"]
+
+
+def test_the_doctor_ends_with_3_where_no_worker_opens_the_device(typed, few_libraries):
+    code, out, _ = typed("doctor", "--platform", "cuda")
+    assert code == 3
+    assert "sees no cuda device" in out
