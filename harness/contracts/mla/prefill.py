@@ -82,7 +82,7 @@ class mla_prefill:
         *_TAIL,
     )
     outputs = ("o", "lse")
-    semantics = {name: SEMANTICS[name] for name in ("lse", "fp32_dot", "empty")}
+    semantics = {name: SEMANTICS[name] for name in ("lse", "fp32_dot", "empty", "mass")}
 
     def inputs(self, case: Case, draw: Draw) -> ExplicitInputs:
         new, prefix = _lengths(case, draw)
@@ -120,9 +120,10 @@ class mla_prefill:
         done = [attend(x.q[q], x.k[k], x.v[k], x.scale, visible=mask, dot=dot, floor=floor) for q, k, mask in self._requests(x, most)]
         parts = {name: torch.cat([getattr(part, name) for part in done]) for name in ("o", "magnitude", "inner", "lse", "lse_inner")}
         operand = rounding.operand_roundoff(x.q.dtype, semantics["fp32_dot"])
+        lse_inner = parts["lse_inner"] + (operand if semantics["mass"] == "operand" else 0.0)
         return {
             "o": Close(parts["o"], parts["magnitude"], operand=operand, inner=parts["inner"], terms=max(1, *x.kv_len), dtype=x.q.dtype),
-            "lse": Close(parts["lse"], parts["lse"].abs(), inner=parts["lse_inner"], dtype=torch.float32),
+            "lse": Close(parts["lse"], parts["lse"].abs(), inner=lse_inner, dtype=torch.float32),
         }
 
     def second(self, x: ExplicitInputs, semantics: Semantics) -> dict[str, torch.Tensor]:

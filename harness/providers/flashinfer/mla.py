@@ -97,7 +97,7 @@ class _Chunked(_Ragged):
         return o, lse
 
 
-@implements("mla_prefill", library="flashinfer", name="flashinfer_fa2", platforms={"cuda"}, semantics=BASE2, accepts=_explicit)
+@implements("mla_prefill", library="flashinfer", name="flashinfer_fa2", platforms={"cuda"}, semantics=FA2, accepts=_explicit)
 class RaggedFa2(_Ragged):
     backend = "fa2"
 
