@@ -13,7 +13,7 @@ from harness.checks import judge
 from harness.contracts import make_inputs, op
 from harness.contracts.merging.states import merged
 
-NATURAL = {"lse": "natural", "fp32_dot": "ieee", "empty": "minus-inf", "arithmetic": "exact"}
+NATURAL = {"lse": "natural", "fp32_dot": "ieee", "empty": "minus-inf", "arithmetic": "exact", "mass": "fp32"}
 
 
 def golden(name: str, x, **semantics: str):
