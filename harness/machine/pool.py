@@ -51,7 +51,7 @@ class Zygote:
         ours, theirs = socket.socketpair()
         self._log = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "harness.machine.zygote", str(theirs.fileno())],
+            [sys.executable, "-u", "-m", "harness.machine.zygote", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             env={**os.environ, **worker_environment(machine)},
             stdin=subprocess.DEVNULL,
