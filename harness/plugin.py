@@ -39,7 +39,7 @@ class _State:
         from harness.commands.run import ledger_of, selection_of
         from harness.machine.platforms import machine_platform
         from harness.machine.pool import Limits
-        from harness.selection import select
+        from harness.selection import select, uncovered
         from harness.session import Session
         from harness.store.results import ResultLog
 
@@ -57,6 +57,7 @@ class _State:
             "plugins": get("--plugin"),
         }
         selection = selection_of(options)
+        self.uncovered = uncovered(selection)
         self.ledger = ledger_of(get("--ledger"), selection.cases_dir)
         self.cells: dict[str, list[Cell]] = {}
         for cell in select(selection):
@@ -112,6 +113,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     group = cells.get(name, [])
     metafunc.parametrize("cell", group, ids=[cell.id[len(name) + 1 : -1] for cell in group])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Drops the placeholder that pytest makes of an op without a selected cell."""
+
+    def empty(item: pytest.Item) -> bool:
+        parameters = getattr(item, "callspec", None)
+        return parameters is not None and "cell" in parameters.params and not isinstance(parameters.params["cell"], Cell)
+
+    dropped = [item for item in items if empty(item)]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if not empty(item)]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Says what of a model was not looked at."""
+    state = config.stash.get(_STATE, None)
+    if state is not None and state.uncovered:
+        terminalreporter.write_line(state.uncovered)
 
 
 @pytest.fixture

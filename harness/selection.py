@@ -133,6 +133,13 @@ def selection_words(selection: Selection) -> str:
     return f"model {selection.model} at tp {selection.tp}" if selection.model else f"preset {selection.preset}"
 
 
+def uncovered(selection: Selection) -> str:
+    """What of the selected model this project's ops leave out, in words; an empty string for a preset or a model covered whole."""
+    if selection.model is None:
+        return ""
+    return find_model(load_models(selection.cases_dir / "models.toml"), selection.model).rank(selection.tp).uncovered
+
+
 def standing(provider: Provider, machine: str) -> tuple[str, str, str]:
     """(platform, status, why) of a provider here: an empty status when it can run."""
     platform = next((name for name in serves(machine) if name in provider.platforms), "")

@@ -128,3 +128,4 @@ def test_the_projects_own_ledger_names_what_exists():
         unknown = set(item.where) - set(ops()[item.op].axes.by_name)
         assert not unknown, f"{item.place}: {unknown}"
         assert item.expires, f"{item.place} has no day of review"
+        assert item.versions or item.kind == "required", f"{item.place} would excuse every future version"

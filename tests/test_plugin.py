@@ -27,7 +27,8 @@ def test_one_test_a_cell_with_junit_and_results(tmp_path):
     rows = list(read(results))
     assert {row.status for row in rows} == {"pass", "unsupported"}
     suite = next(ElementTree.parse(junit).getroot().iter("testsuite"))
-    assert int(suite.attrib["tests"]) - len(rows) == int(suite.attrib["skipped"]) - sum(row.status == "unsupported" for row in rows)
+    assert int(suite.attrib["tests"]) == len(rows)
+    assert int(suite.attrib["skipped"]) == sum(row.status == "unsupported" for row in rows)
     assert any(case.attrib["name"].startswith("test_merge_state[torch_eager-t") for case in suite)
 
 

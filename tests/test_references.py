@@ -74,3 +74,16 @@ def test_inputs_depend_on_case_and_seed_alone(name, case_id):
 
 def _prints(x: Inputs) -> dict[str, int]:
     return {name: int(fingerprint(tensor)) for name, tensor in x.tensors()}
+
+
+PAGED = [(name, case_id) for name, case_id in CASES if {"kv_indptr", "kv_indices", "kv_len"} <= vars(make_inputs(op(name).axes.parse(case_id), "cpu")).keys()]
+
+
+@pytest.mark.parametrize(("name", "case_id"), PAGED[:: max(1, len(PAGED) // 60)], ids=lambda value: value)
+def test_slots_are_what_the_page_table_says(name, case_id):
+    """Both formulas read the pool by `slots`; a provider reads it by page table, which must therefore say the same."""
+    x = make_inputs(op(name).axes.parse(case_id), "cpu")
+    for request, slots in enumerate(x.slots):
+        pages = x.kv_indices[int(x.kv_indptr[request]) : int(x.kv_indptr[request + 1])].tolist()
+        tokens = [pages[t // x.case.page] * x.case.page + t % x.case.page for t in range(int(x.kv_len[request]))]
+        assert slots.tolist() == tokens

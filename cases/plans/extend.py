@@ -6,7 +6,9 @@ a plan adds is appended. Each plan module has functions named after the presets 
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,8 +42,19 @@ def planned() -> dict[tuple[str, str], list[str]]:
     return {key: list(ids) for key, ids in lists.items()}
 
 
+def record() -> dict[str, list[int | str]]:
+    """The lists as they stand: file -> number of ids and a hash of them in order. tests/ holds later lists against it."""
+    lists = {path: path.read_text().split() for path in sorted((HERE.parent / "presets").glob("*/*.txt"))}
+    return {f"{path.parent.name}/{path.stem}": [len(ids), fingerprint(ids)] for path, ids in lists.items()}
+
+
+def fingerprint(ids: list[str]) -> str:
+    """A short hash of ids in their order."""
+    return hashlib.sha256("\n".join(ids).encode()).hexdigest()[:16]
+
+
 def main() -> int:
-    """Appends what is new; prints a count a file."""
+    """Appends what is new; prints a count a file; records the lists in presets/frozen.json."""
     for (preset, op_name), ids in planned().items():
         path = HERE.parent / "presets" / preset / f"{op_name}.txt"
         old = path.read_text().split() if path.exists() else []
@@ -50,6 +63,8 @@ def main() -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("\n".join([*old, *new]) + "\n")
         print(f"{preset}/{op_name}: {len(old)} kept, {len(new)} added")
+    rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in record().items())
+    (HERE.parent / "presets" / "frozen.json").write_text("{\n" + rows + "\n}\n")
     return 0
 
 

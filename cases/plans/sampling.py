@@ -99,7 +99,9 @@ def pr():
     yield from product("top_k_renorm", batch=16, vocab=[57344, 57345, 65535, 65536], k=[50, 51, 256, 257], form="rows")
     yield from product("top_k_renorm", batch=8, vocab=[114688, 114689], k=50, dtype=["fp16", "bf16"])
     yield from product("top_k_renorm", batch=200, vocab=[57344, 57345], k=20, form="mixed", dtype="bf16")
-    yield from product("top_p_renorm", batch=8, vocab=[2047, 2048, 57345, 65536], p=0.9, form="rows")
+    yield from product("top_p_renorm", batch=8, vocab=[2047, 2048, 57344, 57345, 65535, 65536], p=0.9, form="rows")
+    for name in ("top_k_top_p_filter", "top_k_top_p_sample"):
+        yield from product(name, batch=8, vocab=[65535, 65536], k=[50, 51, 256, 257], p=0.9)
     for vocab in SERVED:
         yield from product("top_k_renorm", batch=16, vocab=vocab, k=[20, 0], form="rows")
         yield from product("top_p_renorm", batch=16, vocab=vocab, p=0.95, form="rows")

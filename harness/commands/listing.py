@@ -93,7 +93,9 @@ def _models(selection: Selection) -> Rows:
     for model in models.values():
         ranks = {str(tp): model.heads // tp for tp in (1, 2, 4, 8, 16) if model.heads % tp == 0}
         per_tp = [f"tp{tp}: {heads}" for tp, heads in ranks.items()]
-        rows.append({"model": model.name, "kind": model.kind, "heads a rank": per_tp, "vocab": model.vocab, "source": model.source})
+        rows.append(
+            {"model": model.name, "kind": model.kind, "heads a rank": per_tp, "vocab": model.vocab, "not covered": model.uncovered, "source": model.source}
+        )
     return rows
 
 

@@ -17,7 +17,7 @@ from harness.machine.platforms import device_count, machine_platform
 from harness.machine.pool import Limits
 from harness.plugins import load_plugins
 from harness.providers import versions
-from harness.selection import Cell, Selection, cases_folder, names, select, selection_words
+from harness.selection import Cell, Selection, cases_folder, names, select, selection_words, uncovered
 from harness.session import Session
 from harness.store.ledger import Ledger, Verdict, load_ledger
 from harness.store.results import Result, ResultLog, read
@@ -116,12 +116,8 @@ def _print(rows: list[tuple[Result, Verdict]], selection: Selection, options: di
         click.echo(f"... and {len(bad) - options['show']} more findings in {options['results']} (--show N)\n")
     click.echo(report.summary(rows))
     click.echo(report.totals(rows))
-    if selection.model is not None:
-        from harness.contracts.models import find_model, load_models
-
-        uncovered = find_model(load_models(selection.cases_dir / "models.toml"), selection.model).rank(selection.tp).uncovered
-        if uncovered:
-            click.echo(uncovered)
+    if missing := uncovered(selection):
+        click.echo(missing)
     if options["profile_harness"]:
         click.echo("\n" + report.harness_share(result for result, _ in rows))
 

@@ -36,6 +36,12 @@ class Model:
     covered: int = 0
     note: str = ""
 
+    @property
+    def uncovered(self) -> str:
+        """The layers that no op covers, in words, or an empty string."""
+        missing = self.layers - self.covered
+        return f"{missing} of {self.layers} layers ({self.note})" if missing else ""
+
     def rank(self, tp: int) -> Geometry:
         """One rank's shapes. Raises UsageError when tp does not divide the query heads, or neither divides nor is divided by the kv heads."""
         if not self._splits(tp):
@@ -59,8 +65,7 @@ class Geometry:
     @property
     def uncovered(self) -> str:
         """What of the model is out of this project's scope, in words, or an empty string."""
-        missing = self.model.layers - self.model.covered
-        return f"not covered: {missing} of {self.model.layers} layers ({self.model.note})" if missing else ""
+        return f"not covered: {self.model.uncovered}" if self.model.uncovered else ""
 
 
 def load_models(path: Path) -> Mapping[str, Model]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from harness.contracts._torch import torch
 from harness.contracts.inputs import Draw
 
+STRAY = 64.0  # what lies where nothing should be read: one such token in thousands shows, and weight 0 hides it
+
 LENGTHS = ("uniform", "ragged", "empty")
 
 
@@ -20,6 +22,13 @@ class Pages:
     lengths: torch.Tensor
     slots: list[torch.Tensor]
     count: int
+
+    def fill_unowned(self, pool: torch.Tensor) -> torch.Tensor:
+        """The pool [pages, page_size, ...] with STRAY in every slot that no request owns, page tails included; in place."""
+        stray = torch.ones(pool.shape[0] * pool.shape[1], dtype=torch.bool, device=pool.device)
+        stray[torch.cat(self.slots)] = False
+        pool.view(-1, *pool.shape[2:])[stray] = STRAY
+        return pool
 
 
 def ragged(draw: Draw, batch: int, length: int, kind: str, low: int = 1) -> list[int]:

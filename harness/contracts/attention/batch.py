@@ -123,7 +123,7 @@ def draw_batch(case: Case, draw: Draw, q_len: list[int], kv_len: list[int], *, c
         draw.device,
         q=q.to(dtype),
         k_pool=k.to(pool),
-        v_pool=draw.normal(pages.count, case.page, case.kv_heads, v_dim(case), dtype=pool),
+        v_pool=pages.fill_unowned(draw.normal(pages.count, case.page, case.kv_heads, v_dim(case))).to(pool),
         q_len=q_len,
         prefix_len=[max(0, n - m) for n, m in zip(kv_len, q_len, strict=True)],
         kv_len=pages.lengths,

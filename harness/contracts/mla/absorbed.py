@@ -85,7 +85,7 @@ def draw_latent(case: Case, draw: Draw, q_len: list[int], kv_len: list[int], *, 
     dtype = dtype_of(case.dtype)
     flavour = {"samekv": dtype, "e4m3fnuz": torch.float8_e4m3fnuz}.get(cache, torch.float8_e4m3fn)
     q = draw.normal(sum(q_len), case.heads, WIDTH, scale=1 / Q_SCALE if cache == "allfp8" else 1.0)
-    kv = draw.normal(pages.count, case.page, WIDTH, dtype=flavour, scale=1.0 if cache == "samekv" else 1 / KV_SCALE)
+    kv = pages.fill_unowned(draw.normal(pages.count, case.page, WIDTH, scale=1.0 if cache == "samekv" else 1 / KV_SCALE)).to(flavour)
     slots, indices = pages.slots, pages.indices
     if top_page and len(indices):
         shift = top_page - int(indices.max())

@@ -31,7 +31,8 @@ def probs(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype | 
     if values == "flat":
         p = torch.full((batch, vocab), 1 / max(vocab - 1, 1), dtype=torch.float32, device=draw.device)
         return p.scatter_(1, draw.integers(batch, 1, low=0, high=vocab), 0.0 if vocab > 1 else 1.0).to(dtype or torch.float32)
-    mantissa = draw.integers(batch, vocab, low=256, high=512)
+    # 22 random bits, so that no two tokens tie by chance (16-bit dtypes aside) and k is told from k + 1; a row's sum stays below 2^63
+    mantissa = draw.integers(batch, vocab, low=1 << 22, high=1 << 23)
     if values in ("random", "peaked", "tail", *SPOILT):
         weights = mantissa << draw.integers(batch, vocab, low=0, high=20)
     elif values == "ties":
@@ -47,7 +48,7 @@ def probs(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype | 
         weights[:, 1::2] = 0
     p = (weights.double() / weights.sum(-1, keepdim=True).double()).to(torch.float32)
     if values == "tail":
-        p[:, 1::2] = (mantissa[:, 1::2].double() * 2.0**-140).to(torch.float32)
+        p[:, 1::2] = (mantissa[:, 1::2].double() * 2.0**-154).to(torch.float32)
     if values in SPOILT:
         p[::2] = math.nan if values == "nan" else 0.0
     return p.to(dtype or torch.float32)
