@@ -11,7 +11,7 @@ import click
 from harness import __version__
 
 _SELECT: tuple[Callable[[Any], Any], ...] = (
-    click.option("--preset", default="smoke", show_default=True, help="Frozen list of cases: smoke (CPU, minutes), pr (5 minutes on one GPU), nightly."),
+    click.option("--preset", default="smoke", show_default=True, help="Frozen list of cases: smoke (CPU, minutes), pr (one GPU, minutes), nightly."),
     click.option("--op", "ops", multiple=True, metavar="OP[,OP]", help="Only these ops (default: all)."),
     click.option("--provider", "providers", multiple=True, metavar="NAME[,NAME]", help="Only these providers (default: all)."),
     click.option("--model", help="Exactly the shapes of this model instead of a preset (default: none)."),
@@ -41,7 +41,7 @@ def cli() -> None:
 @cli.command()
 @_selecting
 @click.option("--cell", "cells", multiple=True, help="Only this cell, by its id (default: those selected).")
-@click.option("--results", default="results.jsonl", show_default=True, help="Result lines are appended here as they come.")
+@click.option("--results", default="results.jsonl", show_default=True, help="Result lines are written here as they come; started afresh unless --resume.")
 @click.option("--resume", is_flag=True, help="Keep the results already in --results and run what is left (default: start afresh).")
 @click.option("--ledger", help="Ledger file, or 'none' (default: ledger.toml of the cases folder).")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes (default: one a device; on a CPU one a core).")
@@ -104,7 +104,7 @@ def main() -> None:
         sys.exit(2)
     except click.ClickException as error:
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "kernel-parity"
-        click.echo(f"kernel-parity: {error.format_message()} ({where} --help)", err=True)
+        click.echo(f"kernel-parity: {' '.join(error.format_message().split())} ({where} --help)", err=True)
         sys.exit(2)
     except (UsageError, HarnessError) as error:
         click.echo(f"kernel-parity: {error}", err=True)

@@ -29,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--ledger", default=None, help="Ledger file, or 'none' (default: cases/ledger.toml).")
     group.addoption("--plugin", action="append", default=[], metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed ones).")
     group.addoption("--input-seed", type=int, default=0, help="Seed of the inputs (default: 0).")
+    group.addoption("--build-timeout", type=float, default=900.0, help="Seconds a just-in-time build may take (default: 900).")
     group.addoption("--cell-timeout", type=float, default=60.0, help="Seconds a cell may take, compilers apart (default: 60).")
 
 
@@ -66,7 +67,7 @@ class _State:
         self.session = Session(
             machine,
             plugins=tuple(get("--plugin")),
-            limits=Limits(run=get("--cell-timeout")),
+            limits=Limits(get("--cell-timeout"), get("--build-timeout")),
             seed=get("--input-seed"),
             first_device=int(worker.removeprefix("gw")) if worker else 0,
         )
@@ -139,6 +140,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def judge(request: pytest.FixtureRequest) -> Callable[[Cell], None]:
     """Runs a cell in the worker and turns its verdict into an outcome: pass, skip (with the reason), xfail (in the ledger), fail."""
     state = _state(request.config)
+    get = request.config.getoption
 
     def run(cell: Cell) -> None:
         from harness import report
@@ -152,7 +154,7 @@ def judge(request: pytest.FixtureRequest) -> Callable[[Cell], None]:
         verdict = state.ledger.judge(result)
         if verdict.bad or verdict.kind == "error":
             state.broken |= verdict.kind == "error"
-            pytest.fail(report.explain(result, verdict), pytrace=False)
+            pytest.fail(report.explain(result, verdict, plugins=get("--plugin"), ledger=get("--ledger")), pytrace=False)
         if verdict.kind == "known":
             pytest.xfail(f"{result.status} {result.reason}: {verdict.why}")
         if result.status != "pass":

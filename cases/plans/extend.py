@@ -1,6 +1,6 @@
 """Extends the frozen presets from the plans beside this file: `python cases/plans/extend.py`.
 
-A preset is a list of case ids a op, in cases/presets/<preset>/<op>.txt. Ids already there keep their place for ever; what
+A preset is a list of case ids an op, in cases/presets/<preset>/<op>.txt. Ids already there keep their place for ever; what
 a plan adds is appended. Each plan module has functions named after the presets that yield (op, case id).
 """
 

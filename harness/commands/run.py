@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from harness import report
+from harness.errors import UsageError
 from harness.machine.platforms import device_count, machine_platform
 from harness.machine.pool import Limits
 from harness.plugins import load_plugins
@@ -26,6 +27,8 @@ from harness.store.results import Result, ResultLog, read
 def selection_of(options: dict[str, Any]) -> Selection:
     """The selection that command-line options describe; loads the plugins first."""
     load_plugins(options["plugins"])
+    if options["tp"] != 1 and options["model"] is None:
+        raise UsageError("--tp goes with --model: a preset's shapes are those of one rank already")
     return Selection(
         preset=options["preset"],
         ops=names(options["ops"]),
@@ -111,7 +114,7 @@ def _print(rows: list[tuple[Result, Verdict]], selection: Selection, options: di
         return
     bad = [(result, verdict) for result, verdict in rows if verdict.bad or verdict.kind == "error"]
     for result, verdict in bad[: options["show"]]:
-        click.echo(report.explain(result, verdict) + "\n")
+        click.echo(report.explain(result, verdict, plugins=options["plugins"], ledger=options["ledger"]) + "\n")
     if len(bad) > options["show"]:
         click.echo(f"... and {len(bad) - options['show']} more findings in {options['results']} (--show N)\n")
     click.echo(report.summary(rows))

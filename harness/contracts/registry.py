@@ -75,7 +75,8 @@ def contract(family: str) -> Any:
             raise UsageError(f"op {name!r} is declared twice: {cls.__module__} and {type(_ops[name].impl).__module__}")
         impl: Any = cls()
         axes = Axes(name, impl.axes)
-        summary = (cls.__doc__ or "").strip().split("\n")[0]
+        paragraph = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
+        summary = paragraph.split(". ")[0].rstrip(".") + "." if paragraph else ""
         _ops[name] = Op(name, family, impl, axes, tuple(impl.outputs), getattr(impl, "semantics", {}), tuple(getattr(impl, "mutates", ())), summary)
         return cls
 

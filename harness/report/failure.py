@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
+
 from harness.store.ledger import Verdict
 from harness.store.results import Result
 
 
-def explain(result: Result, verdict: Verdict) -> str:
-    """The text of a result that is not as it should be."""
+def explain(result: Result, verdict: Verdict, *, plugins: Sequence[str] = (), ledger: str | None = None) -> str:
+    """The text of a result that is not as it should be; `plugins` and `ledger` as they were given, for the command that runs it again."""
     arguments = ", ".join(f"{name}={shape}" for name, shape in result.inputs.items())
     case = ", ".join(f"{axis}={value}" for axis, value in result.values.items())
     lines = [
@@ -22,8 +25,10 @@ def explain(result: Result, verdict: Verdict) -> str:
         lines.append(verdict.why)
     lines += [f"note: {note}" for note in result.notes]
     if result.case:
-        options = f"'{result.cell}'" + (f" --seed {result.seed}" if result.seed else "")
-        lines.append(f"again: kernel-parity run --cell {options}   alone: kernel-parity repro {options}")
+        options = shlex.quote(result.cell) + "".join(f" --plugin {shlex.quote(name)}" for name in plugins)
+        options += (f" --seed {result.seed}" if result.seed else "") + (" --platform cpu" if result.platform in ("cpu", "interpret") else "")
+        judged = f" --ledger {shlex.quote(ledger)}" if ledger else ""
+        lines.append(f"again: kernel-parity run --cell {options}{judged}   alone: kernel-parity repro {options}")
     return "\n".join(line for line in lines if line)
 
 
