@@ -13,6 +13,7 @@ from harness.errors import HarnessError, UsageError
 from harness.selection import Cell
 
 _STATE = pytest.StashKey["_State"]()
+_BROKEN = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,7 +73,7 @@ class _State:
             first_device=int(worker.removeprefix("gw")) if worker else 0,
         )
         results = get("--results")
-        self.log = ResultLog(Path(results), resume=bool(worker)) if results else None
+        self.log = ResultLog(Path(results), resume=bool(worker)) if results and not config.option.collectonly else None
         self.broken = False
 
     def close(self) -> None:
@@ -173,7 +174,18 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: Any) -> None:
     """Ends the worker; exit code 3 when the harness itself failed on a cell."""
     state = session.config.stash.get(_STATE, None)
+    broken = session.config.stash.get(_BROKEN, False)
     if state is not None:
         state.close()
-        if state.broken:
-            session.exitstatus = 3
+        broken |= state.broken
+    if hasattr(session.config, "workeroutput"):  # of pytest-xdist: the controller must hear of it
+        session.config.workeroutput["kernel_parity_broken"] = broken
+    if broken:
+        session.exitstatus = 3
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: Any) -> None:
+    """Hears from a worker of pytest-xdist whether the harness failed there."""
+    if getattr(node, "workeroutput", {}).get("kernel_parity_broken"):
+        node.config.stash[_BROKEN] = True

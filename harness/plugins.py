@@ -10,8 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.errors import UsageError
+from harness.machine.classify import words_of
 
 GROUP = "kernel_parity.plugins"
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(words_of(error).split())}"
 
 
 def load_plugins(named: Iterable[str]) -> None:
@@ -22,8 +27,10 @@ def load_plugins(named: Iterable[str]) -> None:
     for entry in importlib.metadata.entry_points(group=GROUP):
         try:
             entry.load()
-        except Exception as error:
-            raise UsageError(f"plugin {entry.name!r} ({entry.value}) does not load: {type(error).__name__}: {error}") from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also a plugin that calls sys.exit
+            raise UsageError(f"plugin {entry.name!r} ({entry.value}) does not load: {_line(error)}") from error
     for name in named:
         _load(name)
 
@@ -48,6 +55,8 @@ def _load(name: str) -> None:
     except UsageError:
         sys.modules.pop(module_name, None)
         raise
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also a plugin that calls sys.exit
         sys.modules.pop(module_name, None)
-        raise UsageError(f"plugin {name!r} does not load: {type(error).__name__}: {error}") from error
+        raise UsageError(f"plugin {name!r} does not load: {_line(error)}") from error

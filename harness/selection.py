@@ -101,12 +101,12 @@ def select(selection: Selection) -> list[Cell]:
     Raises UsageError for an unknown op, provider, preset or model, or when nothing is left.
     """
     if selection.cells:
-        return [_named_cell(name, selection.machine) for name in selection.cells]
+        return [_named_cell(name, selection.machine) for name in dict.fromkeys(selection.cells)]
     if selection.model is None and selection.preset not in presets(selection.cases_dir):
         raise unknown("preset", selection.preset, presets(selection.cases_dir))
     check_names(selection)
     cells: list[Cell] = []
-    for op_name in selection.ops or ops():
+    for op_name in dict.fromkeys(selection.ops) or ops():
         chosen = [p for p in providers_of(op_name) if not selection.providers or p.name in selection.providers]
         cases = _cases(selection, op_name)
         able: list[tuple[Provider, str]] = []

@@ -106,6 +106,10 @@ GOOD = 'op = "o"\nprovider = "p"\nstatus = "mismatch"\nwhy = "w"\n'
         (f"[[entry]]\n{GOOD}library = 'lib'\nversions = 'new'\n", "Invalid specifier"),
         (f"[[entry]]\n{GOOD}expires = 'soon'\n", "isoformat"),
         ("[[entry]]\nop='o'\nprovider='p'\nwhy='w'\nstatus='fine'\n", "status it ends with"),
+        (f"[[entry]]\n{GOOD}where = 3\n", "where is a table of axes"),
+        (f"[[entry]]\n{GOOD}platforms = 'cpu'\n", "platforms is a list of words"),
+        (f"[[entry]]\n{GOOD}library = 'lib'\nversions = 5\n", "versions is a text"),
+        ("entry = [1, 2]\n", "is not a table"),
     ],
 )
 def test_a_broken_ledger_is_one_clear_line(tmp_path, text, said):

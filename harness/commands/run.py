@@ -88,10 +88,10 @@ def run_cells(**options: Any) -> int:
 
 
 def _finished(path: Path, cells: list[Cell], seed: int) -> dict[str, Result]:
-    """The results in the log that stand for the selected cells: of this platform, these library versions and this seed."""
+    """The results in the log that stand for the selected cells: of this platform, these library versions and this seed; no errors."""
     platforms = {cell.id: cell.platform for cell in cells}
     logged = read(path) if path.is_file() else ()
-    return {r.cell: r for r in logged if r.seed == seed and r.platform == platforms.get(r.cell) and r.versions == versions()}
+    return {r.cell: r for r in logged if r.status != "error" and r.seed == seed and r.platform == platforms.get(r.cell) and r.versions == versions()}
 
 
 def _code(verdicts: list[Verdict]) -> int:

@@ -146,4 +146,7 @@ class Axes:
         missing = [axis.name for axis in self.axes if axis.name not in values]
         if missing:
             raise UsageError(f"op {self.op!r}: case {case_id!r} gives no {', '.join(missing)}")
-        return Case(self.op, case_id, {axis.name: values[axis.name] for axis in self.axes})
+        case = self.case(**values)
+        if case.id != case_id:  # inputs are drawn from the id, so one case has one
+            raise UsageError(f"op {self.op!r}: write case {case_id!r} as {case.id!r}")
+        return case

@@ -94,10 +94,12 @@ class Inputs:
         def __getattr__(self, name: str) -> Any: ...
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Name and tensor of each input."""
+        """Name and tensor of each input; a list of tensors as one, joined."""
         for name, value in self.__dict__.items():
             if isinstance(value, torch.Tensor):
                 yield name, value
+            elif isinstance(value, list) and value and isinstance(value[0], torch.Tensor):
+                yield name, torch.cat([part.reshape(-1) for part in value])
 
     def copy_with(self, **fields: Any) -> Inputs:
         """The same inputs with some fields replaced (shallow)."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from harness import checks
-from harness.contracts import Case, Expected, Inputs, Judged, Op, Semantics, fingerprint, make_inputs, op
+from harness.contracts import Case, Expected, Inputs, Op, Semantics, fingerprint, make_inputs, op
 from harness.machine.classify import classify, poisons, words_of
 from harness.machine.memory import Guarded, Scratch
 from harness.machine.platforms import EVIDENCE, Device, synchronise
@@ -127,7 +127,8 @@ class Bench:
         return sum(tensor.nbytes for prepared in self._cases.values() for _, tensor in prepared.x.tensors())
 
     def _call(self, declared: Op, x: Inputs, provider: Provider, scratch: Scratch, shares: Shares) -> dict[str, Any]:
-        mine = x.copy_with(**{name: scratch.copy(getattr(x, name)) for name in declared.mutates})
+        lists = {name: list(value) for name, value in vars(x).items() if isinstance(value, list)}
+        mine = x.copy_with(**lists, **{name: scratch.copy(getattr(x, name)) for name in declared.mutates})
         made = provider.make()
         torch.manual_seed(0)
         with _defaults(), Guarded(scratch):
@@ -155,7 +156,7 @@ class Bench:
         for name in declared.outputs:
             if outputs.get(name) is None and name != declared.outputs[0]:
                 continue
-            with _reading(f"output {name!r}") if isinstance(golden[name], Judged) else contextlib.nullcontext():
+            with _reading(f"output {name!r}"):
                 outcome = checks.judge(outputs.get(name), golden[name])
             if not math.isnan(outcome.error):
                 result.errors[name] = plain(outcome.error)

@@ -91,7 +91,7 @@ class Scratch:
 
     def unwritten(self, tensor: torch.Tensor) -> torch.Tensor:
         """bool mask of elements that still hold the poison."""
-        raw = tensor.reshape(-1).view(torch.uint8).view(*tensor.shape, tensor.element_size())
+        raw = tensor.detach().resolve_neg().contiguous().view(-1).view(torch.uint8).view(*tensor.shape, tensor.element_size())
         return (raw == _poison(tensor.dtype)).all(-1)
 
 

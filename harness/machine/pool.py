@@ -153,6 +153,8 @@ class Worker:
             if not late:
                 data = self._connection.recv_bytes()
                 result = decode(data[1:])
+                if (result.op, result.provider, result.case) != (request.op, request.provider, request.case):
+                    raise EOFError  # an answer to another request: a process that a provider forked spoke up
                 if data[:1] == UNHEALTHY:
                     self._end()
                 return result

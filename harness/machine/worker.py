@@ -8,6 +8,7 @@ from multiprocessing.connection import Connection
 
 import msgspec
 
+from harness.machine.classify import words_of
 from harness.machine.platforms import EVIDENCE
 from harness.store.results import Result
 
@@ -49,12 +50,15 @@ def serve(connection: Connection, machine: str, plugins: list[str]) -> None:
         connection.send_bytes(_encoder.encode(Hello(error=str(error))))
         return
     connection.send_bytes(_encoder.encode(Hello(bench.device.facts, bench.versions)))
+    me = os.getpid()
     while True:
         try:
             request = msgspec.json.decode(connection.recv_bytes(), type=Request)
         except (EOFError, OSError):
             return
         result, healthy = _answer(bench, request)
+        if os.getpid() != me:  # a child that the provider forked and let return
+            os._exit(0)
         connection.send_bytes((HEALTHY if healthy else UNHEALTHY) + _encoder.encode(result))
         if not healthy:
             os._exit(0)
@@ -81,8 +85,8 @@ def _answer(bench: object, request: Request) -> tuple[Result, bool]:
             platform=request.platform,
             evidence=EVIDENCE[request.platform],
             reason=type(error).__name__,
-            detail=f"the contract or the harness failed, not the provider: {type(error).__name__}: {error}\nraised at {where}",
+            detail=f"the contract or the harness failed, not the provider: {type(error).__name__}: {words_of(error)}\nraised at {where}",
             device=bench.device.facts,
             versions=bench.versions,
             seed=request.seed,
-        ), True
+        ), False  # something an earlier provider left behind may be the cause: the next cell gets a fresh process

@@ -53,7 +53,8 @@ class Provider:
 
     def why_not(self, case: Case) -> str | None:
         """The documented reason why the library does not take this case, or None."""
-        return self.accepts(case) if self.accepts else None
+        reason = self.accepts(case) if self.accepts else None
+        return str(reason) if reason else None
 
 
 class _Simple:

@@ -118,6 +118,8 @@ class Ledger:
         return Verdict("ok")
 
 
+_TYPES: dict[str, type] = {"where": dict, "platforms": list, "arch": list}
+_WORDS = {"dict": "table of axes", "list": "list of words", "str": "text"}
 _FIELDS = {f.name for f in fields(Entry)} - {"place"}
 
 
@@ -132,7 +134,9 @@ def load_ledger(path: Path) -> Ledger:
     return Ledger(_entry(path, number, raw) for number, raw in enumerate(data.get("entry", []), 1))
 
 
-def _entry(path: Path, number: int, raw: dict[str, Any]) -> Entry:
+def _entry(path: Path, number: int, raw: Any) -> Entry:
+    if not isinstance(raw, dict):
+        raise UsageError(f"{path} entry {number} is not a table; write [[entry]]")
     place = f"{path} entry {number} ({raw.get('op', '?')}, {raw.get('provider', '?')})"
     unknown = sorted(raw.keys() - _FIELDS)
     if unknown:
@@ -140,6 +144,12 @@ def _entry(path: Path, number: int, raw: dict[str, Any]) -> Entry:
     missing = [name for name in ("op", "provider", "why") if not raw.get(name)]
     if missing:
         raise UsageError(f"{place}: needs {', '.join(missing)}")
+    for name, value in raw.items():
+        wanted = _TYPES.get(name, str)
+        if name == "expires" and isinstance(value, date):
+            raw = {**raw, "expires": value.isoformat()}
+        elif not isinstance(value, wanted):
+            raise UsageError(f"{place}: {name} is a {_WORDS[wanted.__name__]}, not {value!r}")
     lists: dict[str, Any] = {name: tuple(raw[name]) for name in ("platforms", "arch") if name in raw}
     values: dict[str, Any] = {**raw, **lists, "place": place}
     entry = Entry(**values)

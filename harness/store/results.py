@@ -87,8 +87,10 @@ class ResultLog:
             path.parent.mkdir(parents=True, exist_ok=True)
             if resume and path.is_file():
                 os.truncate(path, _end_of_whole_lines(path.read_bytes()))
+            elif path.is_file():
+                os.truncate(path, 0)
             # unbuffered appends: a line is one write, so several processes can share the file
-            self._file = open(path, "ab" if resume else "wb", buffering=0)
+            self._file = open(path, "ab", buffering=0)
         except OSError as error:
             raise UsageError(f"cannot write results to {path}: {error.strerror}; give a writable path with --results") from error
 
