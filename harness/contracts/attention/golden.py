@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -175,14 +176,14 @@ def second(x: AttentionInputs, visible: Visible, semantics: Semantics) -> dict[s
     return {"o": o, "lse": lse}
 
 
-class Attention:
+class Attention(ABC):
     """What the attention contracts share beside their inputs: the outputs' names, the conversion of lse, memoised goldens."""
 
     outputs = ("o", "lse")
 
+    @abstractmethod
     def visible(self, x: AttentionInputs, semantics: Semantics) -> Visible:
         """Which keys each query sees."""
-        raise NotImplementedError
 
     def reference(self, x: AttentionInputs, semantics: Semantics) -> dict[str, Close]:
         """As `golden`; computed once for semantics that differ only in what the conversion undoes or in what the case has not."""
