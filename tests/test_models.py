@@ -93,3 +93,19 @@ def test_a_broken_file_is_one_line(tmp_path: Path, text: str, said: str) -> None
         load_models(path)
     with pytest.raises(UsageError, match="cannot read"):
         load_models(tmp_path / "absent.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("m = 3\n", "'m' is not a table"),
+        ("[m]\nkind='gqa'\nheads='8'\nkv_heads=8\nvocab=9\nsource='s'\n", "heads is '8', not of type int"),
+        ("[m]\nkind='odd'\nheads=8\nkv_heads=8\nvocab=9\nsource='s'\n", "kind is gqa or mla"),
+        ("[m]\nkind='gqa'\nheads=-8\nkv_heads=8\nvocab=9\nsource='s'\n", "at least 1"),
+    ],
+)
+def test_a_field_of_the_wrong_kind_is_one_clear_line(tmp_path, text, said):
+    path = tmp_path / "models.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        load_models(path)

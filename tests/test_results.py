@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,3 +75,16 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     with pytest.raises(UsageError, match="cannot write"):
         write_whole(path / "below", "x")
     assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["b.txt"]
+
+
+def test_a_link_stays_a_link_and_a_full_device_is_one_line(tmp_path):
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to(target)
+    write_whole(link, b"new")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+    with pytest.raises(UsageError, match="cannot write"):
+        write_whole(Path("/dev/full"), b"x")
+    assert Path("/dev/full").is_char_device()
+    with pytest.raises(UsageError, match="cannot write"):
+        write_whole(tmp_path, b"x")

@@ -72,11 +72,13 @@ def load_models(path: Path) -> Mapping[str, Model]:
     """The models of a models.toml by name. Raises UsageError for an unreadable file or an unknown field."""
     try:
         data: dict[str, Any] = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
     known = {field.name for field in fields(Model)}
     models = {}
     for name, entry in data.items():
+        if not isinstance(entry, dict):
+            raise UsageError(f"{path}: model {name!r} is not a table; write [{name}]")
         extra = sorted(entry.keys() - known)
         if extra:
             raise UsageError(f"{path}: model {name!r} has an unknown field {extra[0]!r}; known: {', '.join(sorted(known))}")
@@ -84,7 +86,18 @@ def load_models(path: Path) -> Mapping[str, Model]:
             models[name] = Model(name=name, **entry)
         except TypeError as error:
             raise UsageError(f"{path}: model {name!r}: {str(error).replace('Model.__init__() ', '')}") from error
+        _check(path, models[name])
     return models
+
+
+def _check(path: Path, model: Model) -> None:
+    """Raises UsageError for a field of the wrong type, a size below 1, or an unknown kind."""
+    for field in fields(Model):
+        value, wanted = getattr(model, field.name), {"int": int, "str": str, "bool": bool}[str(field.type)]
+        if type(value) is not wanted:
+            raise UsageError(f"{path}: model {model.name!r}: {field.name} is {value!r}, not of type {wanted.__name__}")
+    if model.kind not in ("gqa", "mla") or min(model.heads, model.kv_heads, model.vocab) < 1:
+        raise UsageError(f"{path}: model {model.name!r}: kind is gqa or mla; heads, kv_heads and vocab are at least 1")
 
 
 def find_model(models: Mapping[str, Model], name: str) -> Model:

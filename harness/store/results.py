@@ -140,14 +140,18 @@ def read(path: Path) -> Iterator[Result]:
 def write_whole(path: Path, data: bytes | str) -> None:
     """Writes a file whole or not at all: temporary file, fsync, rename. Raises UsageError when the path is not writable."""
     payload: Any = data.encode() if isinstance(data, str) else data
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    target = path.resolve()  # a link stays one
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_char_device() or target.is_fifo():  # written to, never replaced
+            target.write_bytes(payload)
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
             file.write(payload)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
