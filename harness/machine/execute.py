@@ -70,7 +70,7 @@ class Bench:
             result.status, result.reason, result.detail = "unsupported", "declined", reason
         else:
             healthy = self._judge(case, provider, result, shares)
-        if result.status == "unsupported":  # nothing was judged
+        if result.status in ("unsupported", "missing"):  # nothing ran
             result.evidence = "none"
         result.seconds = shares.close()
         return result, healthy

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-SHARES = ("harness", "check", "inputs", "reference", "prepare", "kernel", "compile", "import")
 _MODULES = 10  # a phase that imports so many modules is an import
 _BUILD = 0.5  # seconds of child processes' time that make a phase a build
 

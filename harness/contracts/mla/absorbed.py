@@ -33,10 +33,8 @@ SEMANTICS = {
 }
 
 
-class LatentInputs(Inputs):
-    """q [tokens, heads, 576] joined queries; kv [pages, page, 576] joined pool; q_len, a list of ints; qo_indptr int32 [batch + 1]
-    over queries; kv_indptr int32 [batch + 1] over pages; kv_indices int32 page ids; kv_len int32 [batch]; slots, an int64 tensor a
-    request; q_scale, kv_scale: what an fp8 q and kv count times; scale. q_nope, q_pe, ckv, kpe are views."""
+class JoinedQuery(Inputs):
+    """q [tokens, heads, 576] joined queries, with q_nope and q_pe as views."""
 
     @property
     def q_nope(self) -> torch.Tensor:
@@ -47,6 +45,12 @@ class LatentInputs(Inputs):
     def q_pe(self) -> torch.Tensor:
         """[tokens, heads, 64]."""
         return self.q[..., LATENT:]
+
+
+class LatentInputs(JoinedQuery):
+    """q [tokens, heads, 576] joined queries; kv [pages, page, 576] joined pool; q_len, a list of ints; qo_indptr int32 [batch + 1]
+    over queries; kv_indptr int32 [batch + 1] over pages; kv_indices int32 page ids; kv_len int32 [batch]; slots, an int64 tensor a
+    request; q_scale, kv_scale: what an fp8 q and kv count times; scale. q_nope, q_pe, ckv, kpe are views."""
 
     @property
     def ckv(self) -> torch.Tensor:

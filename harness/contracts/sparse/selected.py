@@ -11,7 +11,7 @@ from harness.contracts.attending import attend, attend_by_chunks, natural
 from harness.contracts.axes import Case, number, words
 from harness.contracts.expected import Close
 from harness.contracts.inputs import DTYPES, Draw, Inputs, dtype_of
-from harness.contracts.mla.absorbed import LATENT, ROPE, SCALE, SEMANTICS, WIDTH, minus_inf
+from harness.contracts.mla.absorbed import LATENT, ROPE, SCALE, SEMANTICS, WIDTH, JoinedQuery, minus_inf
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
 
@@ -21,21 +21,11 @@ PAGE = 64  # tokens a page of the packed cache
 _GATHERED = 1 << 26  # numbers held at once, fp64
 
 
-class SelectedInputs(Inputs):
+class SelectedInputs(JoinedQuery):
     """q [tokens, heads, 576]; kv [slots, 1, 576], values its first 512; indices int32 [tokens, 1, k] token slots, -1 for none, no
     slot twice in a row; topk_length int32 [tokens]: one past the last valid index; scale. With the packed cache `packed` is the
     cache as FlashMLA reads it and kv what it stands for: [pages, 64, 1, 656] of 512 fp8 latents, 4 fp32 scales (one for 128), 64
     bf16 rope numbers. q_nope, q_pe are views."""
-
-    @property
-    def q_nope(self) -> torch.Tensor:
-        """[tokens, heads, 512]."""
-        return self.q[..., :LATENT]
-
-    @property
-    def q_pe(self) -> torch.Tensor:
-        """[tokens, heads, 64]."""
-        return self.q[..., LATENT:]
 
 
 def _pack(draw: Draw, slots: int) -> tuple[torch.Tensor, torch.Tensor]:
