@@ -93,6 +93,99 @@ def repro(**options: Any) -> None:
     write_script(**options)
 
 
+@cli.command()
+@click.option(
+    "--target", "targets", multiple=True, metavar="NAME[,NAME]", help="Only these of cases/targets.toml: gfx942, gfx950, sm_90, sm_100 (default: all)."
+)
+@click.option("--sglang", default="sglang", show_default=True, metavar="SPEC", help="Whose kernels: installed, sglang==VERSION from the index, or a path.")
+@click.option("--preset", type=click.Choice(["pr", "nightly"]), default="nightly", show_default=True, help="Frozen list of cells: all, or CI's part.")
+@click.option("--op", "ops", multiple=True, metavar="OP[,OP]", help="Only these ops (default: all of the list).")
+@click.option("--cell", "cells", multiple=True, help="Only this cell, by its id; it need not be in the list (default: the list).")
+@click.option("--kernel", "kernels", multiple=True, metavar="NAME[,NAME]", help="Show the figures of kernels with these names (default: none).")
+@click.option("--rows", is_flag=True, help="Show the figures of every kernel (default: findings and a line a target).")
+@click.option("--cases", "cases_dir", metavar="DIR", help="Folder with codegen/, targets.toml and ledger.toml (default: cases/ beside the package).")
+@click.option("--ledger", help="Ledger file, or 'none' (default: ledger.toml of the cases folder).")
+@click.option("--baselines", metavar="DIR", help="Folder of the accepted figures, or 'none' (default: baselines/ beside the cases folder).")
+@click.option("--refresh", is_flag=True, help="Take these figures into the baselines, except what is worse (default: compare only).")
+@click.option("--accept", multiple=True, metavar="CELL=REASON", help="With --refresh: take this cell although it is worse (default: none).")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=120.0, show_default=True, help="Seconds a cell may take.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes at once (default: one a core).")
+@click.option("--fresh", is_flag=True, help="Compile again, with kept results and Triton's cache left aside (default: use them).")
+@click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (default: text).")
+def codegen(**options: Any) -> None:
+    """Compile SGLang's Triton kernels for GPUs that are not here: spills, registers, shared memory, matrix instructions."""
+    from harness.commands.codegen import compile_cells
+
+    sys.exit(compile_cells(**options))
+
+
+@cli.command()
+@click.argument("spec", default="sglang")
+@click.option("--model", "models", multiple=True, metavar="NAME[,NAME]", help="Only these of models.toml, every row shown (default: all).")
+@click.option("--tp", "tps", multiple=True, type=click.IntRange(min=1), metavar="N", help="Only this TP (default: 1, 2, 4, 8, 16 where it divides the heads).")
+@click.option("--target", "targets", multiple=True, metavar="NAME[,NAME]", help="Only these of targets.toml: gfx950, gfx942, sm_90, sm_100 (default: all).")
+@click.option("--diff", metavar="SPEC", help="Show what changed between this version and SPEC's instead (default: SPEC's routes).")
+@click.option("--aiter", metavar="PATH", help="Hold SGLang's copied head tables against this AITER source tree (default: the facts kept of two commits).")
+@click.option("--all", "every", is_flag=True, help="Show the rows on the fast path one by one too (default: a line a target).")
+@click.option("--cases", "cases_dir", metavar="DIR", help="Folder with models.toml, targets.toml and routes.toml (default: cases/ beside the package).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (default: tables).")
+def routes(**options: Any) -> None:
+    """Say which attention and sampling path SGLang takes on a GPU that is not here, and what sent it away from the fast one.
+
+    SPEC is sglang (installed), sglang==VERSION (read from the package index, not installed) or a path.
+    """
+    from harness.commands.routes import route
+
+    sys.exit(route(**options))
+
+
+@cli.command()
+@click.argument("target", metavar="PROVIDER.OP")
+@click.option(
+    "--axis", "axes", multiple=True, required=True, metavar="AXIS=VALUES", help="Values to try: heads=1..128, heads=8,12,16..24 (default: none; needed)."
+)
+@click.option("--case", help="The case whose axes are varied (default: that of the baseline, else the cheapest of the presets).")
+@click.option("--accept", is_flag=True, help="Write the map as the new baseline (default: only compare).")
+@click.option("--refresh", is_flag=True, help="Write what is no worse than the baseline; what got worse is still reported (default: only compare).")
+@click.option("--baselines", metavar="DIR", help="Folder of baselines (default: $KERNEL_PARITY_BASELINES, else baselines/ beside the package).")
+@click.option("--platform", help="cuda, rocm or cpu (default: what the device files show).")
+@click.option("--cases", "cases_dir", metavar="DIR", help="Folder with presets (default: cases/ beside the package).")
+@click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes at a time (default: one a device; on a CPU one a core).")
+@click.option("--seed", default=0, show_default=True, help="Seed of the inputs.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds a value may take, compilers apart.")
+@click.option("--build-timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, help="Seconds a just-in-time build may take.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (default: a table).")
+def probe(**options: Any) -> None:
+    """Try each value of an axis on PROVIDER.OP (or LIBRARY.OP), every one in a process of its own, and compare with the accepted map.
+
+    Exit 1 where a value ends otherwise than the baseline says.
+    """
+    from harness.commands.probe import probe_axes
+
+    sys.exit(probe_axes(**options))
+
+
+@cli.command()
+@click.argument("spec", default="sglang")
+@click.option("--platform", "platforms", multiple=True, metavar="NAME[,NAME]", help="Platforms or scenarios of scenarios.toml (default: hip, AITER off and on).")
+@click.option("--diff", metavar="SPEC", help="Show which hits came and went since this other version (default: judge against the accepted hits).")
+@click.option("--all", "everything", is_flag=True, help="The whole package (default: sampling, speculative decoding, grammars, attention and their kernels).")
+@click.option("--ledger", help="File of accepted hits, or 'none' (default: symbols/accepted.toml of the cases folder).")
+@click.option("--fresh", is_flag=True, help="Scan again, with kept results left aside (default: use them).")
+@click.option("--cases", "cases_dir", metavar="DIR", help="Folder with symbols/ (default: cases/ beside the package).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (default: text).")
+def symbols(**options: Any) -> None:
+    """Find names that ROCm leaves unbound or None and CUDA does not, in the sources of SGLang or AITER; nothing is imported or run.
+
+    SPEC is sglang (installed), sglang==VERSION (read from the package index, not installed) or a path. Exit 1 where a hit is new or gone.
+    """
+    from harness.commands.symbols import scan
+
+    sys.exit(scan(**options))
+
+
 def main() -> None:
     """The entry point: user errors are one line on stderr with their exit code, never a traceback."""
     from harness.errors import HarnessError, UsageError

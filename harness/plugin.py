@@ -73,7 +73,8 @@ class _State:
             first_device=int(worker.removeprefix("gw")) if worker else 0,
         )
         results = get("--results")
-        self.log = ResultLog(Path(results), resume=bool(worker)) if results and not config.option.collectonly else None
+        # of pytest-xdist the controller holds the file for its workers
+        self.log = ResultLog(Path(results), resume=bool(worker), alone=not worker) if results and not config.option.collectonly else None
         self.broken = False
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def load_plugins(named: Iterable[str]) -> None:
 
 def _load(name: str) -> None:
     path = Path(name)
-    module_name = f"kernel_parity_plugin_{path.stem}" if name.endswith(".py") else name
+    # two files may share their name, and one file be named in two ways
+    module_name = f"kernel_parity_plugin_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}" if name.endswith(".py") else name
     if module_name in sys.modules:
         return
     try:

@@ -91,8 +91,15 @@ def _cases(selection: Selection, op_name: str) -> list[Case]:
         return preset_cases(selection.cases_dir, selection.preset, op_name)
     model: Model = find_model(load_models(selection.cases_dir / "models.toml"), selection.model)
     declared = op(op_name)
-    points = getattr(declared.impl, "for_model", lambda geometry, small: ())(model.rank(selection.tp), selection.machine == "cpu")
-    return list(dict.fromkeys(declared.axes.case(**point) for point in points))
+    geometry = model.rank(selection.tp)
+    try:
+        points = list(getattr(declared.impl, "for_model", lambda geometry, small: ())(geometry, selection.machine == "cpu"))
+        return list(dict.fromkeys(declared.axes.case(**point) for point in points))
+    except UsageError:
+        raise
+    except Exception as error:
+        where = type(declared.impl).__module__
+        raise UsageError(f"for_model of op {op_name!r} fails on {model.name}: {type(error).__name__}: {error} (declared in {where})") from error
 
 
 def select(selection: Selection) -> list[Cell]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from harness.contracts import Axes, number, ops, real, words
 from harness.errors import UsageError
 
-HEADS, MASS, K = number("heads", "h", "heads"), real("p", "p", "mass", default=1.0), number("k", "k", "k", default=5)
+HEADS, MASS, K = number("heads", "h", "heads", least=None), real("p", "p", "mass", default=1.0), number("k", "k", "k", default=5, least=None)
 AXES = Axes("toy", [HEADS, MASS, K, words("dtype", ("fp32", "bf16"), "dtype")])
 
 
@@ -36,6 +36,31 @@ def test_a_bad_id_is_one_clear_error(bad):
 def test_a_bad_point_is_one_clear_error(bad):
     with pytest.raises(UsageError, match="toy"):
         AXES.case(**bad)
+
+
+@pytest.mark.parametrize(
+    ("axis", "lowest"),
+    [
+        (number("rows", "r", "rows"), 1),
+        (number("page", "pg", "page", default=16), 1),
+        (number("prefix", "p", "prefix", default=0), 0),
+        (number("window", "w", "window", default=-1), -1),
+        (number("rows", "r", "rows", least=2), 2),
+        (real("cap", "c", "cap", default=5.0, least=0.0), 0.0),
+    ],
+)
+def test_a_size_below_the_least_is_one_clear_error(axis, lowest):
+    axes = Axes("toy", [axis])
+    assert axes.case(**{axis.name: lowest}).point[axis.name] == lowest
+    with pytest.raises(UsageError, match=f"axis '{axis.name}' .* is at least {lowest:g}, not "):
+        axes.parse(axis.token(lowest - 1))
+
+
+def test_sizes_that_do_not_go_together_are_one_clear_error():
+    axes = Axes("toy", [number("heads", "h", "heads"), number("group", "g", "group")], lambda case: "they do not part" if case.heads % case.group else None)
+    assert axes.parse("h6-g3").heads == 6
+    with pytest.raises(UsageError, match="op 'toy': there is no case 'h7-g3': they do not part"):
+        axes.parse("h7-g3")
 
 
 def test_axes_that_share_a_key_or_a_word_are_refused():

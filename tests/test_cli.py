@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 import pytest
 
-from harness import cli
+from harness import cli, contracts
 from harness.commands import doctor
 from harness.contracts import ops
-from harness.providers import providers
+from harness.providers import providers, registry
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -59,6 +59,15 @@ def typed(monkeypatch, capsys, tmp_path):
             "no axis for 'fp17' in case 't3-h2-fp17' (kernel-parity list ops --op merge_state",
         ),
         (("run", "--cell", "merge_state[torch_eagr-t3-h2-fp16]"), "unknown provider 'torch_eagr'; nearest: torch_eager"),
+        (
+            ("run", "--cell", "decode_attention[torch_eager-b1-h6-kv4-s9-fp16]"),
+            "op 'decode_attention': there is no case 'b1-h6-kv4-s9-fp16': 4 kv heads do not divide 6 query heads",
+        ),
+        (("run", "--cell", "merge_state[torch_eager-t3-h0-fp16]"), "op 'merge_state': axis 'heads' (query heads) is at least 1, not 0"),
+        (("run", "--cell", "mla_decode[torch_eager-b2-h4-s9-id3-fp16]"), "its pages have ids up to 21, above 3"),
+        (("repro", "extend_attention[torch_eager-b1-h2-kv2-qm1-fp16]"), "axis 'new' (most new tokens (queries) of a request) is at least 0, not -1"),
+        (("run", "--op", "merge_state", "--timeout", "nan"), "a cell's time limit is a number of seconds above 0, not nan"),
+        (("run", "--op", "merge_state", "--build-timeout", "nan"), "a build's time limit is a number of seconds above 0, not nan"),
         (("run", "--plugin", "absent.py"), "'absent.py' is not a file"),
         (("run", "--plugin", "absent.module"), "'absent.module' does not load: ModuleNotFoundError"),
         (("run", "--ledger", "absent.toml"), "cannot read the ledger absent.toml"),
@@ -108,6 +117,91 @@ def test_a_plugin_that_raises_is_one_line_and_can_be_mended(typed, tmp_path):
     assert (code, err) == (2, "kernel-parity: plugin 'odd.py' does not load: ZeroDivisionError: division by zero\n")
     (tmp_path / "odd.py").write_text("")
     assert typed("list", "ops", "--plugin", "odd.py")[0] == 0
+
+
+@pytest.fixture
+def own_registries(monkeypatch):
+    """What a plugin declares in this process ends with the test."""
+    ops(), providers()
+    monkeypatch.setattr(contracts.registry, "_ops", dict(contracts.registry._ops))
+    monkeypatch.setattr(registry, "_providers", dict(registry._providers))
+
+
+PROVIDER = """
+from harness.providers import implements
+
+@implements("top_k_renorm", library="torch", name="{name}", platforms={{"cpu"}})
+def renorm(x):
+    return x.probs
+"""
+
+
+def test_plugins_with_one_file_name_are_two(typed, tmp_path, own_registries):
+    for name in ("north", "south"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "ours.py").write_text(PROVIDER.format(name=name))
+    # a second name of the same file declares nothing twice
+    plugins = ["north/ours.py", "south/ours.py", str(tmp_path / "north/../north/ours.py")]
+    code, out, err = typed("list", "providers", "--op", "top_k_renorm", "--json", *(word for plugin in plugins for word in ("--plugin", plugin)))
+    assert code == 0, err
+    assert {"north", "south"} <= {row["provider"] for row in json.loads(out)}
+
+
+BROKEN = """
+from harness.contracts import Inputs, contract, number
+from harness.providers import implements
+
+@contract("sampling")
+class broken_{what}:
+    \"\"\"Nothing.\"\"\"
+
+    axes = (number("batch", "b", "rows"),)
+    outputs = ("y",)
+    presets = {{"smoke": ("b2",)}}
+
+    def for_model(self, geometry, small):
+        yield {{"batch": 1}}
+        raise KeyError("rows")
+
+    def inputs(self, case, draw):
+        {inputs}
+
+def never(case):
+    return case.point["rows"]
+
+@implements("broken_{what}", library="torch", name="broken", platforms={{"cpu"}}, accepts={accepts})
+def f(x):
+    return x.probs
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "said"),
+    [
+        ("accepts", (), "accepts of provider 'broken' fails on broken_accepts[b2]: KeyError: 'rows' (declared in kernel_parity_plugin_accepts"),
+        (
+            "for_model",
+            ("--model", "kimi-k3"),
+            "for_model of op 'broken_for_model' fails on kimi-k3: KeyError: 'rows' (declared in kernel_parity_plugin_for_model",
+        ),
+    ],
+)
+def test_a_plugins_own_mistake_in_choosing_cases_is_one_line(typed, tmp_path, own_registries, what, options, said):
+    (tmp_path / f"{what}.py").write_text(BROKEN.format(what=what, inputs="return None", accepts="never" if what == "accepts" else "None"))
+    code, _, err = typed("run", "--plugin", f"{what}.py", "--op", f"broken_{what}", *options)
+    assert code == 2
+    assert err.startswith(f"kernel-parity: {said}")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_reference_that_hangs_or_dies_is_no_fault_of_the_provider(typed, tmp_path, own_registries):
+    for what, inputs in (("hanging", "import time; time.sleep(60)"), ("dying", "import os; os.abort()")):
+        (tmp_path / f"{what}.py").write_text(BROKEN.format(what=what, inputs=inputs, accepts="None"))
+        code, out, _ = typed("run", "--plugin", f"{what}.py", "--cell", f"broken_{what}[broken-b2]", "--timeout", "0.5", "--ledger", "none", "--json")
+        row = json.loads(out)
+        assert code == 3
+        assert (row["status"], row["reason"]) == ("error", {"hanging": "time limit", "dying": "signal SIGABRT"}[what])
+        assert row["detail"].startswith("the contract or the harness failed, not the provider: in inputs and reference, ")
 
 
 def test_installed_plugins_are_found(tmp_path):

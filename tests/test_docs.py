@@ -83,6 +83,12 @@ def test_the_ledger_page_is_true(tmp_path):
     follow("ledger.md", tmp_path)
 
 
+def test_the_codegen_page_is_true(tmp_path):
+    pytest.importorskip("triton")
+    pytest.importorskip("sglang")
+    follow("codegen.md", tmp_path)
+
+
 def test_the_presets_page_is_true(tmp_path):
     pytest.importorskip("allpairspy")
     shutil.copytree(ROOT / "cases", tmp_path / "cases")

@@ -96,7 +96,7 @@ def test_a_request_without_keys_has_no_output_and_nan_is_caught() -> None:
     assert op("mla_decode").impl.convert(x, plus, NATURAL | {"empty": "plus-inf"})["lse"].eq(-math.inf).all()
 
 
-@pytest.mark.parametrize("cache", ["e4m3fn", "e4m3fnuz", "allfp8"])
+@pytest.mark.parametrize("cache", ["e4m3fn", "e4m3fnuz", "allfp8", "allfnuz"])
 def test_an_ignored_scale_of_an_fp8_cache_is_caught(cache: str) -> None:
     x = inputs("mla_decode", f"b2-h3-s20-bf16-{cache}")
     for arithmetic in ("exact", "cache"):

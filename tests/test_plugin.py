@@ -72,6 +72,7 @@ def test_xdist_writes_one_whole_log(tmp_path):
         (("--plugin", "none.py"), "'none.py' is not a file"),
         (("--ledger", "none.toml"), "cannot read the ledger"),
         (("--results", "/proc/none/r.jsonl"), "give a writable path"),
+        (("--cell-timeout", "nan"), "a cell's time limit is a number of seconds above 0, not nan"),
     ],
 )
 def test_what_a_user_gets_wrong_is_one_line_and_exit_code_2(arguments, said):

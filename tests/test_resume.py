@@ -112,7 +112,9 @@ def test_killed_at_random_twenty_times_and_resumed(place, undisturbed):
     for number in range(KILLS):
         process = start(place, path, *(["--resume"] if number else []), "--workers", str(1 + number % 2), mark=mark)
         if number % 2:  # at any moment, most of all while it starts
-            time.sleep(chance.uniform(0, first))
+            moment, most = time.monotonic() + chance.uniform(0, first), lines(path) + 20
+            while time.monotonic() < moment and lines(path) < most:  # the machine may have been slower when `first` was taken
+                time.sleep(0.005)
         else:  # while it works
             wait_for(path, lines(path) + chance.randrange(1, 12), process)
             time.sleep(chance.uniform(0, 0.05))
@@ -155,6 +157,52 @@ def test_an_interrupt_keeps_the_results_and_is_one_line(place, workers, undistur
     found = verdicts(path)
     assert len(found) >= 9
     assert found == {cell: undisturbed[1][cell] for cell in found}, "the cell in flight was given a verdict"
+
+
+@pytest.mark.parametrize(
+    ("what", "then", "said"),
+    [
+        ("versions", {"torch": "1.0"}, "of other versions (torch 1.0, now "),
+        ("versions", {"aiter": "0.1.9"}, "of other versions (aiter 0.1.9, now absent)"),
+        ("device", {"arch": "gfx942"}, "of another device (arch gfx942, now cpu)"),
+    ],
+)
+def test_results_of_another_machine_are_not_mixed_with_these(place, tmp_path, undisturbed, what, then, said):
+    path = tmp_path / "r.jsonl"
+    row = next(row for row in read(place / "undisturbed.jsonl") if row.device)
+    setattr(row, what, {**getattr(row, what), **then})
+    with ResultLog(path) as log:
+        log.append(row)
+    before = path.read_bytes()
+    code, out, err = end(start(place, path, "--resume"))
+    assert (code, out) == (2, ""), err
+    assert said in err.splitlines()[-1]
+    assert path.read_bytes() == before
+
+
+def test_results_that_say_less_of_the_device_are_gone_on_from(place, tmp_path, undisturbed):
+    path = tmp_path / "r.jsonl"
+    with ResultLog(path) as log:
+        for row in read(place / "undisturbed.jsonl"):
+            row.device.pop("cores", "")
+            log.append(row)
+    code, _, err = end(start(place, path, "--resume"))
+    assert code == 1, err
+    assert verdicts(path) == undisturbed[1]
+
+
+def test_two_runs_do_not_write_to_one_file(place):
+    path = place / "shared.jsonl"
+    first = start(place, path)
+    wait_for(path, 2, first)
+    for more in ((), ("--resume",)):
+        code, out, err = end(start(place, path, *more))
+        assert (code, out) == (2, "")
+        assert err.splitlines()[-1] == f"kernel-parity: another run is writing to {path}; wait for it, or give another file with --results"
+    assert first.poll() is None, "the first run was over too soon to tell"
+    assert end(first)[0] == 1
+    verdicts(path)
+    assert end(start(place, path, "--resume"))[0] == 1
 
 
 def test_a_full_disk_is_one_line(place):

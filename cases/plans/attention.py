@@ -6,6 +6,7 @@ HEADS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128]
 RATIOS = [1, 2, 4, 5, 6, 8, 12, 16]
 DIMS = [64, 80, 96, 128, 256]
 VALUES = ["peaked", "flat", "low"]
+FP8 = ["e4m3fn", "e4m3fnuz"]  # a device has one of them
 FLAGS = [{"soft_cap": 5.0}, {"sinks": "sinks"}, {"scales": "scaled"}, {"soft_cap": 5.0, "sinks": "sinks", "scales": "scaled"}]
 # real shapes on one rank: (heads, kv heads, dim)
 SHAPES = [(64, 8, 128), (32, 8, 128), (12, 1, 128), (24, 4, 128), (8, 1, 64), (64, 4, 128), (6, 1, 128)]
@@ -47,7 +48,7 @@ def flagged_once(name, *, keys, **base):
         yield point(name, **base, dtype=dtype, soft_cap=5.0)
         yield point(name, **few, dtype=dtype, sinks="sinks")
         yield point(name, **base, dtype=dtype, scales="scaled")
-    yield point(name, **base, dtype="bf16", cache="e4m3fn", scales="scaled")
+    yield from product(name, **base, dtype="bf16", cache=FP8, scales="scaled")
     yield from product(name, **base, values=VALUES, dtype="bf16")
 
 
@@ -56,7 +57,7 @@ def flagged_fully(name, *, keys, **base):
     for dtype in ("bf16", "fp16", "fp32"):
         for flags in FLAGS:
             yield point(name, **{**base, keys: 24} if "sinks" in flags else base, dtype=dtype, **flags)
-    yield point(name, **base, dtype="bf16", cache="e4m3fn")
+    yield from product(name, **base, dtype="bf16", cache=FP8)
     yield from line(name, "values", VALUES, **base, dtype="fp16")
 
 
@@ -143,7 +144,7 @@ def _pr_decode():
     yield point(name, **DECODE, page=16, dtype="bf16", lengths="ragged")
     yield from product(name, **DECODE, dtype=["fp16", "fp32"], lengths=["ragged", "empty"])
     yield from flagged_once(name, keys="length", **DECODE, lengths="ragged")
-    yield point(name, **{**DECODE, "kv_heads": 16}, dtype="bf16", lengths="ragged", cache="e4m3fn", scales="scaled")
+    yield from product(name, **{**DECODE, "kv_heads": 16}, dtype="bf16", lengths="ragged", cache=FP8, scales="scaled")
     yield point(name, **{**DECODE, "kv_heads": 16}, dtype="fp16", values="low")
     yield from line(name, "window", [0, 127], **DECODE, page=16, dtype="bf16", lengths="ragged")
     yield from line(name, "length", [1, 256, 257, 8192], batch=1, heads=8, kv_heads=1, dtype="bf16")
@@ -181,7 +182,7 @@ def _pr_kv():
     for kv_heads, dim in [(1, 64), (2, 128), (3, 80), (16, 256)]:
         yield from product("kv_write", tokens=300, kv_heads=kv_heads, dim=dim, page=16, dtype=["bf16", "fp32"])
     yield from product("kv_write", tokens=300, kv_heads=8, page=[1, 16], dtype=["bf16", "fp16", "fp32"])
-    yield from product("kv_write", tokens=300, kv_heads=8, dtype="bf16", cache="e4m3fn", scales=["unit", "scaled"], slots=["scattered", "run"])
+    yield from product("kv_write", tokens=300, kv_heads=8, dtype="bf16", cache=FP8, scales=["unit", "scaled"], slots=["scattered", "run"])
     yield from line("kv_write", "tokens", [1, 1024, 8192], kv_heads=8, dtype="bf16")
     yield point("kv_write", tokens=64, kv_heads=4, dim=192, v_dim=128, dtype="bf16")
     yield from product("kv_indices", batch=[1, 64], length=1000, lengths="ragged", start=["begin", "later"])

@@ -6,6 +6,7 @@ from tools import line, pairwise, product, threewise
 HEADS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128]
 HALF, ALL = ["fp16", "bf16"], ["fp32", "fp16", "bf16"]
 LENGTHS = ["uniform", "ragged", "empty"]
+FP8 = ["e4m3fn", "allfp8", "e4m3fnuz", "allfnuz"]  # a device has one of both flavours
 GLM = {"nope": 192, "v_dim": 256}
 
 
@@ -31,7 +32,7 @@ def pr():
     yield from product("mla_decode", batch=5, heads=[12], length=300, page=[1, 16, 64, 128], dtype=HALF, lengths="ragged")
     yield from product("mla_decode", batch=5, heads=[12], length=300, page=[1, 64], dtype="fp32", lengths="ragged")
     yield from product("mla_decode", batch=6, heads=[12], length=130, page=[1, 64], dtype="bf16", lengths="empty")
-    yield from product("mla_decode", batch=2, heads=[12], length=500, page=64, dtype="bf16", cache=["e4m3fn", "allfp8"], lengths="ragged")
+    yield from product("mla_decode", batch=2, heads=[12], length=500, page=64, dtype="bf16", cache=FP8, lengths="ragged")
     yield from product("mla_decode", batch=3, queries=[2, 8], heads=[12], length=400, page=64, dtype="bf16", lengths="ragged")
     yield from product("mla_decode", batch=4, heads=[12], length=5, top_page=[65535, 65537], dtype="bf16")
     yield from product("mla_decode", batch=[1, 128], heads=[12], length=2048, page=64, dtype="bf16")
@@ -54,6 +55,7 @@ def nightly():
     yield from threewise("mla_decode", batch=[1, 65], heads=[1, 12, 20], length=[1, 65, 1000], page=[1, 64], dtype=ALL, lengths=LENGTHS, queries=[1, 2, 8])
     yield from pairwise("mla_decode", batch=[1, 7], heads=HEADS, length=[63, 2000], page=[16, 64], dtype=HALF, queries=[1, 4])
     yield from threewise("mla_decode", batch=[1, 16], heads=few, length=[63, 2000], page=[1, 64], dtype=HALF, cache=["e4m3fn", "allfp8"], lengths=LENGTHS)
+    yield from threewise("mla_decode", batch=[1, 16], heads=few, length=[63, 2000], page=[1, 64], dtype=HALF, cache=["e4m3fnuz", "allfnuz"], lengths=LENGTHS)
     yield from threewise("mla_prefill", batch=[1, 9], heads=few, new=[1, 17, 513], prefix=[0, 1, 1000], chunk=[0, 64, 300], dtype=ALL, lengths=LENGTHS)
     yield from product("mla_prefill", batch=2, heads=[12, 64], new=[1, 64, 65], dtype="fp16", lengths="ragged")
     yield from threewise("mla_prefill", batch=[1, 4], heads=[5, 20], new=[33, 512], prefix=[0, 500], dtype=ALL, lengths=LENGTHS, nope=[192], v_dim=[256])

@@ -26,7 +26,7 @@ def pr():
         yield from product(op, tokens=4, heads=[4, 8, 12, 16, 24, 32, 64, 128], k=128, length=500, dtype="bf16", selection="ragged")
         yield from product(op, tokens=5, heads=12, k=[100, 2048], length=3000, dtype="bf16", selection=SELECTIONS)
         yield from product(op, tokens=5, heads=[12], k=256, length=100, dtype=ALL)
-        yield from product(op, tokens=3, heads=[12, 16], k=256, length=700, dtype="bf16", cache=["e4m3fn", "allfp8", "packed"], selection="ragged")
+        yield from product(op, tokens=3, heads=[12, 16], k=256, length=700, dtype="bf16", cache=["e4m3fn", "allfp8", "packed", "e4m3fnuz"], selection="ragged")
         yield from product(op, tokens=[133, 300], heads=[8], k=256, length=1000, dtype="bf16")
     yield from product("indexer_topk", rows=[5], length=[1000, 2047, 2048, 2049, 40000], values=["random", "ties"])
     yield from product("indexer_topk", rows=[3], length=[3000, 40000], values=["flat", "narrow", "wide"])

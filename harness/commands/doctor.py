@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import click
 from tabulate import tabulate
 
 from harness.errors import HarnessError
-from harness.machine.platforms import device_count, machine_platform, worker_environment
+from harness.machine.platforms import SOURCES, device_count, facts_without_torch, machine_platform, worker_environment
 from harness.plugins import load_plugins
 from harness.providers import LIBRARIES, providers
 from harness.selection import standing
@@ -28,12 +29,15 @@ def examine(platform: str | None, plugins: tuple[str, ...], as_json: bool) -> in
     """Prints what is here; returns 0, or 3 when no worker can open the device."""
     load_plugins(plugins)
     machine = machine_platform(platform)
-    found: dict[str, Any] = {"platform": machine, "devices": device_count(machine), "driver": _driver(machine), "device": {}, "problem": ""}
+    found: dict[str, Any] = {"platform": machine, "devices": device_count(machine), "device": {}, "problem": ""}
     try:
         with Session(machine, plugins=plugins) as session:
             found["device"], _ = session.hello()
     except HarnessError as error:
         found["problem"] = str(error)
+        found["device"] = facts_without_torch(machine)
+    found["driver"] = found["device"].get("driver") or _driver(machine)
+    found["not read"] = {fact: place for fact, place in SOURCES.get(machine, {}).items() if not (found["device"] | found).get(fact)}
     found["libraries"] = [_library(name, machine) for name in LIBRARIES]
     found["providers"] = _providers(machine)
     if as_json:
@@ -44,8 +48,14 @@ def examine(platform: str | None, plugins: tuple[str, ...], as_json: bool) -> in
 
 
 def _print(found: dict[str, Any]) -> None:
-    facts = ", ".join(f"{key} {value}" for key, value in found["device"].items())
-    click.echo(f"platform  {found['platform']} ({found['devices']} device(s))\ndriver    {found['driver']}\ndevice    {facts or found['problem']}\n")
+    facts = ", ".join(f"{key} {value}" for key, value in found["device"].items() if key != "driver")
+    driver = found["driver"] or "could not be read"
+    click.echo(f"platform  {found['platform']} ({found['devices']} device(s))\ndriver    {driver}\ndevice    {facts or found['problem']}")
+    if facts and found["problem"]:
+        click.echo(f"problem   {found['problem']}")
+    for fact, place in found["not read"].items():
+        click.echo(f"not read  {fact}: {place}")
+    click.echo()
     usable = [{"provider": row["provider"], "usable here for": ", ".join(row["ops"])} for row in found["providers"] if row["ops"]]
     for rows in (found["libraries"], usable, _reasons(found["providers"])):
         click.echo(tabulate(rows, headers="keys", tablefmt="simple", disable_numparse=True, maxcolwidths=100) + "\n")
@@ -61,13 +71,18 @@ def _reasons(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def _driver(machine: str) -> str:
+    """The driver's version by the vendor's tool, for where no file says it; an empty string where the tool does not either."""
     tool = {"cuda": ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], "rocm": ["rocm-smi", "--showdriverversion"]}.get(machine)
     if tool is None:
         return "none needed"
     if shutil.which(tool[0]) is None:
-        return f"{tool[0]} not found"
-    done = subprocess.run(tool, capture_output=True, text=True, timeout=30, check=False)
-    return (done.stdout.strip().splitlines() or ["unknown"])[0]
+        return ""
+    try:
+        said = subprocess.run(tool, capture_output=True, text=True, timeout=30, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    version = re.search(r"\d+\.\d[\w.+-]*", said)
+    return version[0] if version else ""
 
 
 def _library(name: str, machine: str) -> dict[str, str]:

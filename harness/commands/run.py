@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Set
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -60,15 +61,15 @@ def run_cells(**options: Any) -> int:
     ledger = ledger_of(options["ledger"], selection.cases_dir)
     cells = select(selection)
     path = Path(options["results"])
-    before = _finished(path, cells, options["seed"]) if options["resume"] else {}
-    rows = [(result, ledger.judge(result)) for result in before.values()]
-    left = [cell for cell in cells if cell.id not in before]
     workers = options["workers"] or (os.cpu_count() or 1 if selection.machine == "cpu" else device_count(selection.machine))
-    if not options["as_json"]:
-        _header(selection, cells, len(cells) - len(left))
     session = Session(selection.machine, plugins=tuple(options["plugins"]), limits=Limits(options["timeout"], options["build_timeout"]), seed=options["seed"])
-    progress, began = _Progress(len(left)), time.monotonic()
     with ResultLog(path, resume=options["resume"]) as log, session:
+        before = _finished(path, cells, options["seed"], session) if options["resume"] else {}
+        rows = [(result, ledger.judge(result)) for result in before.values()]
+        left = [cell for cell in cells if cell.id not in before]
+        if not options["as_json"]:
+            _header(selection, cells, len(cells) - len(left))
+        progress, began = _Progress(len(left)), time.monotonic()
 
         def done(cell: Cell, result: Result) -> None:
             log.append(result)
@@ -87,11 +88,25 @@ def run_cells(**options: Any) -> int:
     return _code([verdict for _, verdict in rows])
 
 
-def _finished(path: Path, cells: list[Cell], seed: int) -> dict[str, Result]:
-    """The results in the log that stand for the selected cells: of this platform, these library versions and this seed; no errors."""
+def _finished(path: Path, cells: list[Cell], seed: int, session: Session) -> dict[str, Result]:
+    """The results in the log that stand for the selected cells: of this platform and this seed; no errors.
+
+    Raises UsageError where the log holds results of another device or of other library versions: they are not to be mixed.
+    """
+    logged = list(read(path)) if path.is_file() else []
+    device = session.hello()[0] if any(result.device for result in logged) else {}
+    for result in logged:
+        _same(path, "versions", result.versions, versions(), versions().keys() | result.versions.keys())
+        _same(path, "device", result.device, device, device.keys() & result.device.keys())  # older results say less of it
     platforms = {cell.id: cell.platform for cell in cells}
-    logged = read(path) if path.is_file() else ()
-    return {r.cell: r for r in logged if r.status != "error" and r.seed == seed and r.platform == platforms.get(r.cell) and r.versions == versions()}
+    return {r.cell: r for r in logged if r.status != "error" and r.seed == seed and r.platform == platforms.get(r.cell)}
+
+
+def _same(path: Path, what: str, then: dict[str, str], now: dict[str, str], keys: Set[str]) -> None:
+    for key in sorted(keys):
+        if then.get(key) != now.get(key):
+            change = f"{key} {then.get(key, 'absent')}, now {now.get(key, 'absent')}"
+            raise UsageError(f"{path} holds results of {'other versions' if what == 'versions' else 'another device'} ({change}); give another --results")
 
 
 def _code(verdicts: list[Verdict]) -> int:

@@ -6,8 +6,9 @@ itself (`bf16`, `ties`). An axis at its default is left out of the id, so a new 
 
 from __future__ import annotations
 
+import enum
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,14 @@ from harness.errors import UsageError
 _NUMBER = re.compile(r"([a-z]+?)(m?\d+(?:\.\d+)?)")
 
 
+class _Size(enum.Enum):
+    LEAST = enum.auto()
+
+
 @dataclass(frozen=True)
 class Axis:
-    """One declared axis. `key` is the id prefix of a number; a word axis has no key and lists every word."""
+    """One declared axis. `key` is the id prefix of a number, `least` its least value (None: any); a word axis has no key and
+    lists every word."""
 
     name: str
     doc: str
@@ -26,6 +32,7 @@ class Axis:
     words: tuple[str, ...] = ()
     default: int | float | str | None = None
     real: bool = False
+    least: float | None = None
 
     def token(self, value: Any) -> str:
         """The axis' part of the id, for example `h12`."""
@@ -35,20 +42,25 @@ class Axis:
         return self.key + text.replace("-", "m")
 
 
-def number(name: str, key: str, doc: str, default: int | None = None) -> Axis:
-    """An axis of integers; a default makes it optional. `key` is letters, not ending in m (m marks a negative number)."""
-    return _numeric(name, key, doc, default, real=False)
+def number(name: str, key: str, doc: str, default: int | None = None, *, least: int | _Size | None = _Size.LEAST) -> Axis:
+    """An axis of integers; a default makes it optional. `key` is letters, not ending in m (m marks a negative number).
+
+    least   the least value, None for any; by default the axis is a size: at least 1, or its own lower default
+    """
+    if least is _Size.LEAST:
+        least = 1 if default is None else min(1, default)
+    return _numeric(name, key, doc, default, least, real=False)
 
 
-def real(name: str, key: str, doc: str, default: float | None = None) -> Axis:
-    """An axis of real numbers, kept to ten decimals in ids; else as `number`."""
-    return _numeric(name, key, doc, default, real=True)
+def real(name: str, key: str, doc: str, default: float | None = None, *, least: float | None = None) -> Axis:
+    """An axis of real numbers, kept to ten decimals in ids; any value unless `least` is given; else as `number`."""
+    return _numeric(name, key, doc, default, least, real=True)
 
 
-def _numeric(name: str, key: str, doc: str, default: int | float | None, *, real: bool) -> Axis:
+def _numeric(name: str, key: str, doc: str, default: int | float | None, least: float | None, *, real: bool) -> Axis:
     if not re.fullmatch(r"[a-z]*[a-ln-z]", key):
         raise UsageError(f"axis {name!r}: key {key!r} must be lower-case letters and not end in 'm'")
-    return Axis(name, doc, key=key, default=default, real=real)
+    return Axis(name, doc, key=key, default=default, real=real, least=least)
 
 
 def words(name: str, values: tuple[str, ...], doc: str, default: str | None = None) -> Axis:
@@ -92,10 +104,11 @@ class Case:
 
 
 class Axes:
-    """The axes of one op: builds a case from values and parses one from its id."""
+    """The axes of one op: builds a case from values and parses one from its id. `impossible`: why no inputs of a case can exist."""
 
-    def __init__(self, op: str, axes: Iterable[Axis]) -> None:
+    def __init__(self, op: str, axes: Iterable[Axis], impossible: Callable[[Case], str | None] | None = None) -> None:
         self.op = op
+        self._impossible = impossible
         self.axes = tuple(axes)
         self.by_name = {axis.name: axis for axis in self.axes}
         self._by_key = {axis.key: axis for axis in self.axes if axis.key}
@@ -109,7 +122,7 @@ class Axes:
     def case(self, **values: Any) -> Case:
         """The case with these axis values; axes with a default may be left out.
 
-        Raises UsageError for an unknown axis, a word not declared or an axis without a value.
+        Raises UsageError for an unknown axis, a word not declared, an axis without a value, and a shape that cannot exist.
         """
         unknown_axes = values.keys() - self.by_name.keys()
         if unknown_axes:
@@ -122,10 +135,15 @@ class Axes:
                 raise UsageError(f"op {self.op!r}: axis {axis.name!r} needs a value ({axis.doc})")
             if axis.words and value not in axis.words:
                 raise UsageError(f"op {self.op!r}: axis {axis.name!r} is one of {', '.join(axis.words)}, not {value!r}")
+            if axis.least is not None and not value >= axis.least:
+                raise UsageError(f"op {self.op!r}: axis {axis.name!r} ({axis.doc}) is at least {axis.least:g}, not {value}")
             full[axis.name] = float(value) if axis.real else value
             if value != axis.default:
                 tokens.append(axis.token(value))
-        return Case(self.op, "-".join(tokens), full)
+        case = Case(self.op, "-".join(tokens), full)
+        if self._impossible is not None and (why := self._impossible(case)):
+            raise UsageError(f"op {self.op!r}: there is no case {case.id!r}: {why}")
+        return case
 
     def parse(self, case_id: str) -> Case:
         """The case with this id. Raises UsageError naming the token that no axis knows."""

@@ -24,8 +24,17 @@ DTYPES = ("fp32", "fp16", "bf16")
 
 
 def dtype_of(word: str) -> torch.dtype:
-    """The torch dtype of an axis word (`fp32`, `fp16`, `bf16`, `fp8`: e4m3fn)."""
-    return {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}[word]
+    """The torch dtype of an axis word (`fp32`, `fp16`, `bf16`)."""
+    return {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[word]
+
+
+# fp8 flavour -> the axis words that mean it
+FLAVOURS = {"e4m3fn": frozenset({"e4m3fn", "allfp8", "packed"}), "e4m3fnuz": frozenset({"e4m3fnuz", "allfnuz"})}
+
+
+def flavour_of(arch: str) -> str:
+    """The fp8 flavour that a device computes in: e4m3fnuz on gfx940 to gfx942, e4m3fn elsewhere."""
+    return "e4m3fnuz" if arch.startswith("gfx94") else "e4m3fn"
 
 
 def _shift(value: torch.Tensor, bits: int) -> torch.Tensor:

@@ -29,7 +29,8 @@ class Contract(Protocol):
     """What the class under `@contract` provides. See docs/add-an-op.md.
 
     axes, semantics (choice -> accepted words, the first is the default), outputs (names, the first is required of every
-    provider) and, optionally, mutates (inputs an implementation overwrites) are class attributes.
+    provider) and, optionally, mutates (inputs an implementation overwrites) are class attributes. Optional: `impossible(case)`,
+    why values that each axis takes do not go together (heads that kv heads do not divide), or None.
     """
 
     axes: tuple[Axis, ...]
@@ -74,7 +75,7 @@ def contract(family: str) -> Any:
         if name in _ops:
             raise UsageError(f"op {name!r} is declared twice: {cls.__module__} and {type(_ops[name].impl).__module__}")
         impl: Any = cls()
-        axes = Axes(name, impl.axes)
+        axes = Axes(name, impl.axes, getattr(impl, "impossible", None))
         paragraph = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
         summary = paragraph.split(". ")[0].rstrip(".") + "." if paragraph else ""
         _ops[name] = Op(name, family, impl, axes, tuple(impl.outputs), getattr(impl, "semantics", {}), tuple(getattr(impl, "mutates", ())), summary)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import socket
+import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +24,11 @@ COMPILERS = frozenset(
         "fatbinary",
         "nvlink",
         "hipcc",
-        "clang",
-        "clang++",
+        "hipcc.bin",
+        "amdclang",
+        "amdclang++",
         "lld",
+        "ld.lld",
         "ld",
         "collect2",
         "as",
@@ -32,6 +38,7 @@ COMPILERS = frozenset(
         "c++",
         "gcc",
         "g++",
+        "git",  # AITER fetches what it builds against
     ]
 )
 _OLD = 2 * 3600.0  # no build lasts so long, seconds
@@ -87,12 +94,24 @@ def _table() -> dict[int, Process]:
 
 
 def lock_folders() -> list[Path]:
-    """Where torch's extension builder and AITER keep lock files that outlive their holder."""
-    folders = [Path(os.environ.get("TORCH_EXTENSIONS_DIR", Path.home() / ".cache" / "torch_extensions"))]
-    if "AITER_JIT_DIR" in os.environ:
-        return [*folders, Path(os.environ["AITER_JIT_DIR"])]
+    """Where torch's extension builder and AITER keep lock files that outlive their holder.
+
+    AITER: modules under its JIT folder, templates under its root folder, merged tables of tuned kernels in one for all users.
+    """
     aiter = importlib.util.find_spec("aiter")
-    return [*folders, Path.home() / ".aiter", *(Path(place) / "jit" for place in (aiter and aiter.submodule_search_locations) or ())]
+    return [
+        Path(os.environ.get("TORCH_EXTENSIONS_DIR", Path.home() / ".cache" / "torch_extensions")),
+        Path.home() / ".aiter",
+        Path("/tmp/aiter_configs"),
+        *(Path(os.environ[name]) for name in ("AITER_JIT_DIR", "AITER_ROOT_DIR") if name in os.environ),
+        *(Path(place) / "jit" for place in (aiter and aiter.submodule_search_locations) or ()),
+    ]
+
+
+def _locks(folder: Path) -> Iterator[Path]:
+    """`lock` of a build folder, `lock_module` of a module, `kernel.lock` of a binary, and the `.steal` of one that takes a dead one's place."""
+    for place, _, names in os.walk(folder):
+        yield from (Path(place) / name for name in names if re.fullmatch(r"(lock|lock_.*|.*\.lock)(\.steal)?", name))
 
 
 def clear_stale_locks(since: float) -> list[Path]:
@@ -100,15 +119,28 @@ def clear_stale_locks(since: float) -> list[Path]:
     the worker just killed, and those older than any build. Returns them."""
     stale = []
     for folder in filter(Path.is_dir, lock_folders()):
-        for lock in [*folder.rglob("lock"), *folder.rglob("lock_*")]:
-            facts = lock.lstat()
-            if lock.is_file() and facts.st_uid == os.geteuid() and (facts.st_mtime >= since or time.time() - facts.st_mtime > _OLD):
+        for lock in _locks(folder):
+            try:
+                facts = lock.lstat()
+            except FileNotFoundError:  # its holder was quicker
+                continue
+            mine = stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid() and _host(lock) in ("", socket.gethostname())
+            if mine and (facts.st_mtime >= since or time.time() - facts.st_mtime > _OLD):
                 stale.append(lock)
     held = _open_files() if stale else set()
     removed = [lock for lock in stale if os.path.realpath(lock) not in held]
     for lock in removed:
         lock.unlink(missing_ok=True)
     return removed
+
+
+def _host(lock: Path) -> str:
+    """The machine whose process holds the lock, where the lock says it (AITER writes process id and host name)."""
+    try:
+        lines = lock.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return lines[1].strip() if len(lines) > 1 else ""
 
 
 def _open_files() -> set[str]:

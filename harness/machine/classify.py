@@ -22,7 +22,14 @@ def _words(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 
-_OUT_OF_MEMORY = _words(r"out[ _]?of[ _]?memory", r"can(?:'t|not) allocate memory", "not enough memory: you tried", "_alloc_failed", "memoryallocation")
+_OUT_OF_MEMORY = _words(
+    r"out[ _]?of[ _]?memory",
+    r"can(?:'t|not) allocate memory",
+    "not enough memory: you tried",
+    "_alloc_failed",
+    "memoryallocation",
+    "hsa_status_error_out_of_resources",
+)
 _DEVICE = _words(
     r"\b(?:cuda|hip) error\b",
     r"triton error \[",
@@ -32,9 +39,14 @@ _DEVICE = _words(
     "unspecified launch failure",
     "misaligned address",
     "memory access fault",
+    "hsa_status_error",
+    "hw exception by gpu",
 )
+# what ROCm's runtime prints before it ends the process: there a fault of the GPU is no exception
+_LAST_WORDS = _words(r"memory access fault by gpu.*", r"hw exception by gpu.*", r"aborting with error ?: ?hsa_status_error.*", r"---> \[hip error\].*")
 _BUILD = _words(
     "ninja build failed",
+    r"\[aiter\] build \[\w+\] under .* failed",
     "error building extension",
     "ninja is required to load",
     "could not find nvcc",
@@ -67,7 +79,9 @@ def classify(error: BaseException) -> tuple[str, str]:
     if poisons(error):
         return "crash", "device error"
     named = {base.__name__ for base in type(error).__mro__}
-    if isinstance(error, subprocess.CalledProcessError) or named & _BUILD_KINDS or (_vague(error) and _BUILD.search(text)):
+    # AITER once left a failed build by SystemExit
+    worded = (_vague(error) or isinstance(error, SystemExit)) and _BUILD.search(text)
+    if isinstance(error, subprocess.CalledProcessError) or named & _BUILD_KINDS or worded:
         return "build-failed", kind
     if reason := _missing(error, text):
         return "missing", reason
@@ -97,6 +111,14 @@ def _missing(error: BaseException, text: str) -> str:
 def poisons(error: BaseException) -> bool:
     """Whether the device context may be unusable after this error."""
     return type(error).__name__ == "AcceleratorError" or (_vague(error) and bool(_DEVICE.search(words_of(error))))
+
+
+def device_death(log: str) -> tuple[str, str] | None:
+    """(status, reason) of a process that ended or fell silent after its GPU runtime printed why, or None where it printed nothing."""
+    said = _LAST_WORDS.search(log)
+    if said is None:
+        return None
+    return ("out-of-memory", "allocation") if _OUT_OF_MEMORY.search(said[0]) else ("crash", "device error")
 
 
 def _vague(error: BaseException) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import traceback
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -38,16 +38,18 @@ class _Prepared:
 
 
 class Bench:
-    """Runs cells on one device, keeping the inputs and golden results of the last few cases."""
+    """Runs cells on one device, keeping the inputs and golden results of the last few cases. `begun` is called when inputs and
+    reference are done and the provider begins."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, begun: Callable[[], None] = lambda: None) -> None:
         self.device = device
+        self._begun = begun
         self.versions = versions()
         listen_to_triton()
         self._cases: OrderedDict[tuple[str, str, int], _Prepared] = OrderedDict()
 
-    def run(self, case: Case, provider: Provider, platform: str, seed: int = 0) -> tuple[Result, bool]:
-        """The cell's result, and whether the device context is still usable."""
+    def run(self, case: Case, provider: Provider, platform: str, seed: int = 0, *, gates: bool = True) -> tuple[Result, bool]:
+        """The cell's result, and whether the device context is still usable. `gates` False: what the library's dispatch refuses is tried."""
         shares = Shares()
         result = Result(
             cell=f"{case.op}[{provider.name}-{case.id}]",
@@ -65,12 +67,14 @@ class Bench:
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         healthy = True
-        reason = provider.declines(case, platform)
+        reason = provider.declines(case, platform, self.device.facts["arch"])
         if reason:
             result.status, result.reason, result.detail = "unsupported", "declined", reason
+        elif gates and (gate := provider.gated(case, self.device.facts.get("arch", ""))):
+            result.status, result.reason, result.detail = "refused", "gate", gate
         else:
             healthy = self._judge(case, provider, result, shares)
-        if result.status in ("unsupported", "missing"):  # nothing ran
+        if result.status in ("unsupported", "missing") or result.reason == "gate":  # nothing ran
             result.evidence = "none"
         result.seconds = shares.close()
         return result, healthy
@@ -84,6 +88,7 @@ class Bench:
             prepared = self._prepare(declared, case, semantics, result.seed, shares)
             result.inputs = describe(prepared.x)
             result.input_hash = f"{sum(prepared.prints.values()) & 0xFFFFFFFFFFFFFFFF:016x}"
+            self._begun()
             stage = "provider"
             outputs = self._call(declared, prepared.x, provider, scratch, shares)
             stage = "check"
@@ -98,7 +103,7 @@ class Bench:
                 self._cases.clear()
                 if result.status == "out-of-memory":
                     result.status, result.reason = "unsupported", "does not fit"
-                elif not poisons(error):
+                elif stage == "inputs" or not poisons(error):
                     raise
             return not poisons(error)
         finally:

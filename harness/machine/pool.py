@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import re
 import signal
@@ -23,10 +24,11 @@ from typing import IO, Any
 
 import msgspec
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UsageError
 from harness.machine import builds
+from harness.machine.classify import device_death
 from harness.machine.platforms import EVIDENCE, visible_device, worker_environment
-from harness.machine.worker import UNHEALTHY, Hello, Request
+from harness.machine.worker import BEGUN, UNHEALTHY, Hello, Request
 from harness.store.results import Result, decode
 
 START_LIMIT = 180.0
@@ -38,10 +40,18 @@ _LOG_LIMIT, _TAIL = 64 << 20, 2000  # bytes kept of what a worker prints in a ce
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds a cell may take: `run` in all, `build` while a compiler works for it."""
+    """Seconds a provider may take: `run` in all (as much again for inputs and reference), `build` while a compiler works for it.
+
+    Raises UsageError for what is no time.
+    """
 
     run: float = 60.0
     build: float = 900.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("cell's", self.run), ("build's", self.build)):
+            if math.isnan(value) or value <= 0:
+                raise UsageError(f"a {name} time limit is a number of seconds above 0, not {value:g}")
 
 
 class Zygote:
@@ -139,19 +149,24 @@ class Worker:
         if self.hello.error:
             raise HarnessError(self.hello.error)
 
-    def run(self, request: Request) -> Result:
-        """The cell's result, whatever the provider does to the process. Raises HarnessError when no worker can be started."""
+    def run(self, request: Request, *, again: bool = True) -> Result:
+        """The cell's result, whatever the provider does to the process. Raises HarnessError when no worker can be started.
+
+        `again`: when the process ends before the provider begins, which an earlier cell may have caused, a fresh one tries.
+        """
         if self.pid and builds.ended(self.pid):  # it died after its last answer, so not of this cell
             self._end()
         if not self.pid:
             self._start()
         self._log.truncate(0)
-        began = time.monotonic()
+        began, begun = time.monotonic(), False
         try:
             self._connection.send_bytes(msgspec.json.encode(request))
-            late = self._await(began)
-            if not late:
+            while not (late := self._await(time.monotonic())):
                 data = self._connection.recv_bytes()
+                if data == BEGUN:
+                    begun = True
+                    continue
                 result = decode(data[1:])
                 if (result.op, result.provider, result.case) != (request.op, request.provider, request.case):
                     raise EOFError  # an answer to another request: a process that a provider forked spoke up
@@ -159,13 +174,13 @@ class Worker:
                     self._end()
                 return result
         except (EOFError, OSError, msgspec.MsgspecError):
-            result = self._lost(request, *self._death())
+            ended = self._death()
         else:
-            limit = self._limits.build if late == "build-failed" else self._limits.run
-            os.kill(self.pid, signal.SIGABRT)  # so that its log says where it was
-            self._zygote.look(self.pid, 1.0)
-            at_work = ", a compiler still at work" if late == "build-failed" else ""
-            result = self._lost(request, late, "time limit", f"no return within {limit:.0f} s{at_work}")
+            ended = self._late(late)
+        if not begun and again and ended[0] == "crash":
+            self._end()
+            return self.run(request, again=False)
+        result = self._lost(request, *(ended if begun else _not_the_provider(*ended)))
         result.seconds["run"] = round(time.monotonic() - began, 6)
         self._end()
         return result
@@ -192,7 +207,17 @@ class Worker:
         code = self._zygote.look(self.pid, _DYING)
         if code == -signal.SIGKILL and builds.kills_for_memory() > self._kills:
             return "out-of-memory", "killed", "the kernel killed the worker process: the machine, or this container, has no memory left"
-        return "crash", _ending(code), f"the worker process ended: {_ending(code)}"
+        status, reason = device_death(_tail(self._log)) or ("crash", _ending(code))
+        return status, reason, f"the worker process ended: {_ending(code)}"
+
+    def _late(self, late: str) -> tuple[str, str, str]:
+        """(status, reason, detail) of a worker that did not answer in time; ends the process."""
+        limit = self._limits.build if late == "build-failed" else self._limits.run
+        status, reason = device_death(_tail(self._log)) or (late, "time limit")
+        os.kill(self.pid, signal.SIGABRT)  # so that its log says where it was
+        self._zygote.look(self.pid, 1.0)
+        at_work = ", a compiler still at work" if late == "build-failed" else ""
+        return status, reason, f"no return within {limit:.0f} s{at_work}"
 
     def _end(self) -> None:
         """Kills the worker with what it started; the next cell starts another."""
@@ -217,12 +242,24 @@ class Worker:
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
 
+    def renew(self) -> None:
+        """Ends this process: the next cell gets a fresh one."""
+        if self.pid:
+            self._end()
+
     def close(self) -> None:
         """Ends the worker."""
         with contextlib.suppress(HarnessError):
             if self.pid:
                 self._end()
         self._log.close()
+
+
+def _not_the_provider(status: str, reason: str, detail: str) -> tuple[str, str, str]:
+    """The same of a worker that had not come to the provider yet."""
+    if status == "out-of-memory":
+        return "unsupported", "does not fit", f"inputs and reference: {detail}"
+    return "error", reason, f"the contract or the harness failed, not the provider: in inputs and reference, {detail}"
 
 
 def _tail(log: IO[bytes]) -> str:

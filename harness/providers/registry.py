@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.contracts import Case, op
+from harness.contracts.inputs import FLAVOURS, flavour_of
 from harness.errors import UsageError
 from harness.providers.libraries import LIBRARIES, Library
 
 PLATFORMS = ("cuda", "rocm", "interpret", "cpu")
-PACKAGES = ("torch_eager", "torch_sdpa", "sglang_triton", "sglang_torch", "flashinfer", "sgl_kernel")
+PACKAGES = ("torch_eager", "torch_sdpa", "sglang_triton", "sglang_torch", "flashinfer", "sgl_kernel", "aiter")
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ class Provider:
     semantics  the op's choices this implementation makes
     accepts    None, or a function of the case: a reason (str) why the library does not take it by its own documentation, or None
     notes      said in every row (for example how the interpreter goes round a device check)
+    gate       None, or a function of the case and the architecture ("" where it is not known): the check of the library's own dispatch
+               that refuses the case there, or None
+    kernels    None, or a function of the case and the architecture: names of kernels that must run (each the beginning of a name, or
+               part of one)
     """
 
     op: str
@@ -38,6 +43,16 @@ class Provider:
     notes: tuple[str, ...]
     source: str
     doc: str
+    gate: Callable[[Case, str], str | None] | None = None
+    kernels: Callable[[Case, str], tuple[str, ...]] | None = None
+
+    def gated(self, case: Case, arch: str = "") -> str | None:
+        """The check of the library's dispatch that refuses this case on the architecture, or None."""
+        return self.gate(case, arch) if self.gate else None
+
+    def expected_kernels(self, case: Case, arch: str) -> tuple[str, ...]:
+        """Names of kernels of which a profile must hold each; empty where nothing is known."""
+        return self.kernels(case, arch) if self.kernels else ()
 
     def semantics_on(self, platform: str) -> Mapping[str, str]:
         """The semantics there: without a device there is no tf32."""
@@ -45,15 +60,24 @@ class Provider:
             return {**self.semantics, "fp32_dot": "ieee"}
         return self.semantics
 
-    def declines(self, case: Case, platform: str) -> str | None:
-        """Why the case is not run on that platform: the platform cannot judge it, or the library's documentation excludes it."""
+    def declines(self, case: Case, platform: str, arch: str = "") -> str | None:
+        """Why the case is not run on that platform, or on a device of that arch where it is known: it cannot be judged there, or
+        the library's documentation excludes it."""
         if platform == "interpret" and "bf16" in case.point.values():
             return "Triton's interpreter has no bf16 arithmetic"
+        # torch computes with either flavour by conversion; a kernel with the device's own
+        if platform in ("cuda", "rocm") and arch and self.library.name != "torch":
+            foreign = [flavour for flavour, words in FLAVOURS.items() if flavour != flavour_of(arch) and not words.isdisjoint(case.point.values())]
+            if foreign:
+                return f"{foreign[0]} is not the fp8 of {arch}, which is {flavour_of(arch)}"
         return self.why_not(case)
 
     def why_not(self, case: Case) -> str | None:
-        """The documented reason why the library does not take this case, or None."""
-        reason = self.accepts(case) if self.accepts else None
+        """The documented reason why the library does not take this case, or None. Raises UsageError where `accepts` itself fails."""
+        try:
+            reason = self.accepts(case) if self.accepts else None
+        except Exception as error:
+            raise UsageError(f"accepts of provider {self.name!r} fails on {case}: {type(error).__name__}: {error} (declared in {self.source})") from error
         return str(reason) if reason else None
 
 
@@ -83,6 +107,8 @@ def implements(
     semantics: Mapping[str, str] | None = None,
     accepts: Callable[[Case], str | None] | None = None,
     notes: tuple[str, ...] = (),
+    gate: Callable[[Case, str], str | None] | None = None,
+    kernels: Callable[[Case, str], tuple[str, ...]] | None = None,
 ) -> Callable[[Any], Any]:
     """Declares a function `f(x) -> outputs`, or a class with `prepare(x, scratch)` and `run()`, as a provider of `op_name`.
 
@@ -108,6 +134,8 @@ def implements(
             notes=notes,
             source=f"{made.__module__}:{made.__qualname__}",
             doc=(made.__doc__ or "").strip().split("\n")[0],
+            gate=gate,
+            kernels=kernels,
         )
         key = (provider.op, provider.name)
         if key in _providers and _providers[key].source != provider.source:

@@ -13,7 +13,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from harness.errors import UsageError
-from harness.store.results import FINDINGS, QUIET, STATUSES, Result
+from harness.store.results import COMPILED, FINDINGS, QUIET, STATUSES, Result
 
 KINDS = ("known", "required")
 
@@ -155,8 +155,8 @@ def _entry(path: Path, number: int, raw: Any) -> Entry:
     entry = Entry(**values)
     if entry.kind not in KINDS or entry.happens not in ("always", "sometimes"):
         raise UsageError(f"{place}: kind is one of {', '.join(KINDS)}, happens is always or sometimes")
-    if (entry.kind == "known") != (entry.status in STATUSES and entry.status != "pass"):
-        raise UsageError(f"{place}: a known entry gives the status it ends with ({', '.join((*FINDINGS, *QUIET))}), a required one gives none")
+    if (entry.kind == "known") != (entry.status in (*STATUSES, *COMPILED) and entry.status != "pass"):
+        raise UsageError(f"{place}: a known entry gives the status it ends with ({', '.join((*FINDINGS, *QUIET, *COMPILED))}), a required one gives none")
     if bool(entry.versions) != bool(entry.library):
         raise UsageError(f"{place}: library and versions go together")
     try:

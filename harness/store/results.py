@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import math
 import os
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ Figure = float | int | str
 FINDINGS = ("mismatch", "nondeterministic", "missing", "crash", "hang", "out-of-memory", "build-failed")
 QUIET = ("refused", "unsupported", "absent")
 STATUSES = ("pass", *FINDINGS, *QUIET, "error")
+# how a kernel can be compiled badly for a target that is not here; words of the ledger alone, no cell that ran ends so
+COMPILED = ("spill", "scratch", "no-matrix", "over-limit", "foreign-fp8", "jump", "timeout")
 
 
 class Result(msgspec.Struct, omit_defaults=True):
@@ -80,17 +83,23 @@ def decode(line: bytes) -> Result:
 class ResultLog:
     """Appends result lines to a file, each written and flushed whole, so that a kill loses at most the cell in flight."""
 
-    def __init__(self, path: Path, *, resume: bool = False) -> None:
-        """Opens the log; `resume` keeps its whole lines, else it starts empty. Raises UsageError when the path is not writable."""
+    def __init__(self, path: Path, *, resume: bool = False, alone: bool = True) -> None:
+        """Opens the log; `resume` keeps its whole lines, else it starts empty. While it is open no other run may write to the file
+        (a lock, which ends with the process); not `alone`: as a helper of a run that holds it. Raises UsageError when the path is
+        not writable, or another run has it.
+        """
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if resume and path.is_file():
-                os.truncate(path, _end_of_whole_lines(path.read_bytes()))
-            elif path.is_file():
-                os.truncate(path, 0)
-            # unbuffered appends: a line is one write, so several processes can share the file
+            # unbuffered appends: a line is one write, so the processes of one run can share the file
             self._file = open(path, "ab", buffering=0)
+            if not path.is_file():
+                return
+            if alone and not _locked(self._file.fileno()):
+                self._file.close()
+                raise UsageError(f"another run is writing to {path}; wait for it, or give another file with --results")
+            if alone:
+                self._file.truncate(_end_of_whole_lines(path.read_bytes()) if resume else 0)
         except OSError as error:
             raise UsageError(f"cannot write results to {path}: {error.strerror}; give a writable path with --results") from error
 
@@ -114,6 +123,17 @@ class ResultLog:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _locked(handle: int) -> bool:
+    """Whether this process now holds the file's lock; also where the file system has none."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _end_of_whole_lines(data: bytes) -> int:

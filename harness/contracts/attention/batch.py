@@ -26,7 +26,7 @@ LAYOUT = (
     words("cache", CACHES, "dtype of the pool: as the queries, or an fp8 flavour", default="samekv"),
 )
 FLAGS: tuple[Axis, ...] = (
-    real("soft_cap", "cap", "soft cap c of the logits, c tanh(s / c); 0: none. Logits then reach twice the cap and more", default=0.0),
+    real("soft_cap", "cap", "soft cap c of the logits, c tanh(s / c); 0: none. Logits then reach twice the cap and more", default=0.0, least=0.0),
     words("sinks", ("nosinks", "sinks"), "a learned logit a head that takes mass and has no value", default="nosinks"),
     words("scales", ("unit", "scaled"), f"scaled: keys in the pool count times {K_SCALE}, values times {V_SCALE}", default="unit"),
     words("values", VALUES, "queries random; eight times larger (peaked); zero (flat); every logit below -40,000 (low)", default="random"),

@@ -10,6 +10,7 @@ from harness.contracts import rounding
 from harness.contracts._torch import torch
 from harness.contracts.attending import attend, attend_by_chunks, natural
 from harness.contracts.attention.batch import AttentionInputs, v_dim
+from harness.contracts.axes import Case
 from harness.contracts.expected import Close
 from harness.contracts.registry import Semantics
 
@@ -180,6 +181,10 @@ class Attention(ABC):
     """What the attention contracts share beside their inputs: the outputs' names, the conversion of lse, memoised goldens."""
 
     outputs = ("o", "lse")
+
+    def impossible(self, case: Case) -> str | None:
+        """Why there is no such case, or None."""
+        return None if case.heads % case.kv_heads == 0 else f"{case.kv_heads} kv heads do not divide {case.heads} query heads"
 
     @abstractmethod
     def visible(self, x: AttentionInputs, semantics: Semantics) -> Visible:

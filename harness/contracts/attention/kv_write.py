@@ -24,7 +24,7 @@ class kv_write:
     """
 
     axes = (
-        number("tokens", "t", "new tokens"),
+        number("tokens", "t", "new tokens", least=0),
         number("kv_heads", "kv", "key-value heads on this rank"),
         number("dim", "d", "head dimension of keys", default=128),
         number("v_dim", "dv", "head dimension of values; 0: as dim", default=0),

@@ -17,7 +17,7 @@ from harness.contracts.registry import Semantics, Work, contract
 
 VALUES = ("random", "far", "masses", "empty", "bothempty")
 _AXES = (
-    number("tokens", "t", "query tokens"),
+    number("tokens", "t", "query tokens", least=0),
     number("heads", "h", "query heads"),
     number("dim", "d", "head dimension", default=128),
     words("dtype", DTYPES, "dtype of the states"),

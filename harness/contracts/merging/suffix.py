@@ -37,6 +37,10 @@ class suffix_merge:
     outputs = ("o",)
     mutates = ("o",)
 
+    def impossible(self, case: Case) -> str | None:
+        """Why there is no such case, or None."""
+        return None if case.heads % case.group == 0 else f"groups of {case.group} heads do not part {case.heads} query heads"
+
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         dtype = dtype_of(case.dtype)
         count = 2 * case.suffix + 3

@@ -18,7 +18,8 @@ from harness.contracts.registry import Semantics
 LATENT, ROPE, NOPE = 512, 64, 128
 WIDTH = LATENT + ROPE
 SCALE = 1 / math.sqrt(NOPE + ROPE)
-CACHES = ("samekv", "e4m3fn", "e4m3fnuz", "allfp8")
+CACHES = ("samekv", "e4m3fn", "e4m3fnuz", "allfp8", "allfnuz")
+ALL_FP8 = ("allfp8", "allfnuz")  # the queries too
 KV_SCALE, Q_SCALE = 0.25, 0.5
 _SCORES = 1 << 26  # scores held at once, fp64
 
@@ -87,8 +88,8 @@ def draw_latent(case: Case, draw: Draw, q_len: list[int], kv_len: list[int], *, 
     in a pool that large whose other pages hold 3.0."""
     pages = page_table(draw, kv_len, case.page)
     dtype = dtype_of(case.dtype)
-    flavour = {"samekv": dtype, "e4m3fnuz": torch.float8_e4m3fnuz}.get(cache, torch.float8_e4m3fn)
-    q = draw.normal(sum(q_len), case.heads, WIDTH, scale=1 / Q_SCALE if cache == "allfp8" else 1.0)
+    flavour = dtype if cache == "samekv" else torch.float8_e4m3fnuz if cache.endswith("fnuz") else torch.float8_e4m3fn
+    q = draw.normal(sum(q_len), case.heads, WIDTH, scale=1 / Q_SCALE if cache in ALL_FP8 else 1.0)
     kv = pages.fill_unowned(draw.normal(pages.count, case.page, WIDTH, scale=1.0 if cache == "samekv" else 1 / KV_SCALE)).to(flavour)
     slots, indices = pages.slots, pages.indices
     if top_page and len(indices):
@@ -99,7 +100,7 @@ def draw_latent(case: Case, draw: Draw, q_len: list[int], kv_len: list[int], *, 
     return LatentInputs(
         case,
         draw.device,
-        q=q.to(flavour if cache == "allfp8" else dtype),
+        q=q.to(flavour if cache in ALL_FP8 else dtype),
         kv=kv,
         q_len=q_len,
         qo_indptr=indptr(q_len, draw.device),
@@ -108,7 +109,7 @@ def draw_latent(case: Case, draw: Draw, q_len: list[int], kv_len: list[int], *, 
         kv_len=pages.lengths,
         slots=slots,
         scale=SCALE,
-        q_scale=Q_SCALE if cache == "allfp8" else 1.0,
+        q_scale=Q_SCALE if cache in ALL_FP8 else 1.0,
         kv_scale=1.0 if cache == "samekv" else KV_SCALE,
     )
 

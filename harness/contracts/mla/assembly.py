@@ -14,7 +14,7 @@ from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
 
 _AXES = (
-    number("tokens", "t", "tokens"),
+    number("tokens", "t", "tokens", least=0),
     number("heads", "h", "heads on this rank"),
     words("dtype", DTYPES, "dtype"),
     words("layout", ("sliced", "packed"), "sources as the model holds them (views into wider tensors), or contiguous", default="sliced"),

@@ -19,7 +19,7 @@ class mla_decode(Absorbed):
 
     q [batch * queries, heads, 576]; kv [pages, page, 576]; qo_indptr, kv_indptr (over pages) int32 [batch + 1]; kv_indices int32
     (scattered page ids); kv_len int32 [batch] tokens; scale 1/sqrt(192) -> o [batch * queries, heads, 512], lse [.., heads] fp32.
-    Several queries are a request's last tokens and causal. An fp8 cache counts times kv_scale, fp8 queries (allfp8) times q_scale.
+    Several queries are a request's last tokens and causal. An fp8 cache counts times kv_scale, fp8 queries (allfp8, allfnuz) times q_scale.
     A request without keys gives o = 0 and lse = -inf.
     """
 
@@ -27,13 +27,19 @@ class mla_decode(Absorbed):
         number("batch", "b", "requests"),
         number("queries", "q", "queries a request", default=1),
         number("heads", "h", "query heads on this rank"),
-        number("length", "s", "longest KV length in tokens"),
+        number("length", "s", "longest KV length in tokens", least=0),
         number("page", "pg", "page size in tokens", default=1),
         number("top_page", "id", "highest page id in use; 0: as few pages as needed", default=0),
         words("dtype", DTYPES, "dtype of queries, cache and output"),
-        words("cache", CACHES, "the cache: as the queries, or an fp8 flavour; allfp8: the queries too (e4m3fn)", default="samekv"),
+        words("cache", CACHES, "the cache: as the queries, or an fp8 flavour; allfp8 (e4m3fn), allfnuz: the queries too", default="samekv"),
         words("lengths", LENGTHS, "KV lengths of the requests", default="uniform"),
     )
+
+    def impossible(self, case: Case) -> str | None:
+        """Why there is no such case, or None."""
+        pages = case.batch * -(-case.length // case.page)
+        least = pages + max(2, pages // 4) - 1  # what the scattered pages of the pool may reach
+        return None if case.top_page == 0 or case.top_page >= least else f"its pages have ids up to {least}, above {case.top_page}"
 
     def inputs(self, case: Case, draw: Draw) -> LatentInputs:
         lengths = ragged(draw, case.batch, case.length, case.lengths, low=case.queries)

@@ -82,7 +82,8 @@ class mla_prefill:
         *_TAIL,
     )
     outputs = ("o", "lse")
-    semantics = {name: SEMANTICS[name] for name in ("lse", "fp32_dot", "empty", "mass")}
+    # e4m3fn: queries, keys, values and the softmax weights are rounded to that dtype, with scales of 1
+    semantics = {name: SEMANTICS[name] for name in ("lse", "fp32_dot", "empty", "mass")} | {"arithmetic": ("exact", "e4m3fn")}
 
     def inputs(self, case: Case, draw: Draw) -> ExplicitInputs:
         new, prefix = _lengths(case, draw)
@@ -103,6 +104,14 @@ class mla_prefill:
         )
 
     @staticmethod
+    def _operands(x: ExplicitInputs, semantics: Semantics) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.dtype]:
+        """q, k and v as the declared arithmetic takes them, and the dtype of the weights."""
+        if semantics["arithmetic"] == "exact":
+            return x.q, x.k, x.v, x.q.dtype
+        narrow = torch.float8_e4m3fn
+        return x.q.to(narrow).to(x.q.dtype), x.k.to(narrow).to(x.k.dtype), x.v.to(narrow).to(x.v.dtype), narrow
+
+    @staticmethod
     def _requests(x: ExplicitInputs, most: int) -> Iterator[tuple[slice, slice, torch.Tensor]]:
         """Rows of q, rows of k and v, and the causal mask, for at most `most` queries of a request at a time."""
         starts, bounds = x.qo_indptr.tolist(), x.kv_indptr.tolist()
@@ -115,11 +124,12 @@ class mla_prefill:
 
     def reference(self, x: ExplicitInputs, semantics: Semantics) -> dict[str, Close]:
         dot = rounding.dot_roundoff(x.q.dtype, semantics["fp32_dot"])
-        floor = 0.0 if x.q.dtype == torch.float32 else torch.finfo(x.q.dtype).eps * torch.finfo(x.q.dtype).tiny / 2
+        all_q, all_k, all_v, weights = self._operands(x, semantics)
+        floor = 0.0 if weights == torch.float32 else torch.finfo(weights).eps * torch.finfo(weights).tiny / 2
         most = max(1, _SCORES // (x.case.heads * max(1, *x.kv_len)))
-        done = [attend(x.q[q], x.k[k], x.v[k], x.scale, visible=mask, dot=dot, floor=floor) for q, k, mask in self._requests(x, most)]
+        done = [attend(all_q[q], all_k[k], all_v[k], x.scale, visible=mask, dot=dot, floor=floor) for q, k, mask in self._requests(x, most)]
         parts = {name: torch.cat([getattr(part, name) for part in done]) for name in ("o", "magnitude", "inner", "lse", "lse_inner")}
-        operand = rounding.operand_roundoff(x.q.dtype, semantics["fp32_dot"])
+        operand = rounding.operand_roundoff(weights, semantics["fp32_dot"])
         lse_inner = parts["lse_inner"] + (operand if semantics["mass"] == "operand" else 0.0)
         return {
             "o": Close(parts["o"], parts["magnitude"], operand=operand, inner=parts["inner"], terms=max(1, *x.kv_len), dtype=x.q.dtype),
@@ -127,7 +137,8 @@ class mla_prefill:
         }
 
     def second(self, x: ExplicitInputs, semantics: Semantics) -> dict[str, torch.Tensor]:
-        done = [attend_by_chunks(x.q[q], x.k[k], x.v[k], x.scale, visible=mask) for q, k, mask in self._requests(x, max(1, *x.q_len))]
+        all_q, all_k, all_v, _ = self._operands(x, semantics)
+        done = [attend_by_chunks(all_q[q], all_k[k], all_v[k], x.scale, visible=mask) for q, k, mask in self._requests(x, max(1, *x.q_len))]
         return {"o": torch.cat([o for o, _ in done]), "lse": torch.cat([lse for _, lse in done])}
 
     def convert(self, x: Inputs, outputs: dict[str, Any], semantics: Semantics) -> dict[str, Any]:

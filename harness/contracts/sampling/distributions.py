@@ -12,7 +12,7 @@ PROBS = ("random", "peaked", "flat", "ties", "onehot", "tail")
 SPOILT = ("nan", "zero")
 LOGITS = ("random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "onenan", "extreme")
 
-BATCH = number("batch", "b", "rows")
+BATCH = number("batch", "b", "rows", least=0)
 VOCAB = number("vocab", "v", "vocabulary size")
 VALUES = words("values", PROBS, "input family", default="random")
 DRAWN_VALUES = words("values", PROBS + SPOILT, "input family; nan and zero spoil every second row", default="random")

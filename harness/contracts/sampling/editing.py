@@ -60,7 +60,7 @@ class token_bitmask:
     def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Exact]:
         """By bits of the words spread over the columns."""
         shift = torch.arange(WORD, dtype=torch.int32, device=x.device)
-        bits = ((x.bitmask[:, :, None] >> shift) & 1).view(x.case.batch, -1)[:, : x.logits.shape[1]]
+        bits = ((x.bitmask[:, :, None] >> shift) & 1).flatten(1)[:, : x.logits.shape[1]]
         golden, width = x.logits.clone(), bits.shape[1]
         rows = slice(None) if x.indices is None else x.indices.long()
         golden[rows, :width] = golden[rows, :width].masked_fill(bits[rows] == 0, -math.inf)
@@ -97,10 +97,10 @@ class penalties:
     axes = (
         BATCH,
         VOCAB,
-        number("length", "l", "tokens generated so far", default=16),
+        number("length", "l", "tokens generated so far", default=16, least=0),
         real("frequency", "fq", "frequency penalty", default=0.5),
         real("presence", "ps", "presence penalty", default=0.25),
-        real("repetition", "rp", "repetition penalty", default=1.25),
+        real("repetition", "rp", "repetition penalty; it divides", default=1.25, least=1e-6),
         DTYPE,
         LOGIT_VALUES,
     )

@@ -18,7 +18,7 @@ from harness.contracts.sampling.distributions import BATCH, DTYPE, FORM, VALUES,
 TIES = ("all", "exactly-k")
 ORDER = ("joint", "top-k-first")
 MASS = ("renormalised", "original")
-TOP_K = number("k", "k", "tokens kept; 0, negative, or the vocabulary and more: all")
+TOP_K = number("k", "k", "tokens kept; 0, negative, or the vocabulary and more: all", least=None)
 TOP_P = real("p", "p", "mass kept; 1: all")
 
 

@@ -31,7 +31,7 @@ class seeded_sample:
     axes = (
         BATCH,
         VOCAB,
-        number("k", "k", "tokens kept", default=0),
+        number("k", "k", "tokens kept", default=0, least=None),
         real("p", "p", "mass kept", default=1.0),
         words("seeds", ("plain", "unlucky"), "seeds as they come, or solved for the worst hash", default="plain"),
         VALUES,

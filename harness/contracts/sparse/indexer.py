@@ -36,7 +36,7 @@ class indexer_topk:
     """
 
     axes = (
-        number("rows", "r", "query tokens"),
+        number("rows", "r", "query tokens", least=0),
         number("length", "s", "longest row in tokens"),
         number("k", "k", "tokens picked", default=2048),
         words("lengths", ("equal", "ragged", "emptyrows"), "rows all as long as length; hashed lengths; every third row empty", default="equal"),
@@ -121,7 +121,7 @@ def _misses(actual: Any, rows: torch.Tensor, best: torch.Tensor, lengths: torch.
 
 
 _TABLE = (
-    number("rows", "r", "query tokens"),
+    number("rows", "r", "query tokens", least=0),
     number("k", "k", "indices a query", default=2048),
     words("selection", ("full", "ragged", "holes", "empty"), "all valid; a valid run of hashed length; -1 anywhere; every third row all -1", default="full"),
 )

@@ -33,7 +33,7 @@ class dspark_accept_sampling:
         SLOTS,
         VOCAB,
         words("values", ("random", "decided", "accepted", "rejected"), "either may happen, each is certain, all, none", default="random"),
-        number("spread", "w", "log2 of the tokens a draft row holds; 0: certain of its token", default=3),
+        number("spread", "w", "log2 of the tokens a draft row holds; 0: certain of its token", default=3, least=0),
         words("cut", ("whole", "cut"), "verify every slot, or a hashed number of them", default="whole"),
     )
     outputs = ("correct_len", "bonus", "cap_trim_lens")

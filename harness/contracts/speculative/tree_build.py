@@ -30,10 +30,10 @@ class tree_build:
 
     axes = (
         number("batch", "b", "requests"),
-        number("slots", "n", "tokens of the tree, the root included"),
+        number("slots", "n", "tokens of the tree, the root included", least=2),
         number("topk", "k", "branches of a beam"),
         number("steps", "d", "draft steps, the greatest depth"),
-        number("length", "s", "longest sequence before the tree"),
+        number("length", "s", "longest sequence before the tree", least=0),
         words("lengths", LENGTHS, "sequence lengths of the requests", default="ragged"),
         words("mode", MODES, "layout of the mask", default="full"),
     )

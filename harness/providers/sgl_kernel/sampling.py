@@ -43,6 +43,7 @@ def top_k_top_p_filter_aot(x: Any) -> Any:
     return _own("_top_p_renorm_probs_internal", _own("_top_k_renorm_probs_internal", x.probs, x.top_k), x.top_p)
 
 
-@implements("token_bitmask", library="sgl_kernel", platforms=CUDA)
+@implements("token_bitmask", library="sgl_kernel", platforms={"cuda", "rocm"})
 def token_bitmask(x: Any) -> None:
+    """What SGLang's grammar back end calls on ROCm; on CUDA it launches Triton."""
     resolve("sgl_kernel:apply_token_bitmask_inplace_cuda")(x.logits, x.bitmask, x.indices)

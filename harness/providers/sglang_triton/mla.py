@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.contracts import Case
+from harness.contracts.mla.absorbed import ALL_FP8
 from harness.errors import Unsupported
 from harness.providers.registry import implements
 from harness.providers.resolve import call, resolve
@@ -24,17 +25,13 @@ CONCAT = (
 def _one_query(case: Case) -> str | None:
     if case.queries > 1:
         return "SGLang's decode kernel takes one query a request (its verification runs the extend kernel)"
-    return "SGLang's decode kernel reads 16- or 32-bit queries" if case.cache == "allfp8" else None
+    return "SGLang's decode kernel reads 16- or 32-bit queries" if case.cache in ALL_FP8 else None
 
 
-def refuse_foreign_fp8(x: Any) -> None:
-    """Raises Unsupported for an fp8 cache that this device, or Triton's interpreter, cannot judge. e4m3fnuz is gfx942's fp8."""
-    import torch
-
+def no_fp8_rounding(x: Any) -> None:
+    """Raises Unsupported under the interpreter for a kernel that rounds to the dtype of an fp8 cache."""
     if x.device == "cpu" and x.kv.element_size() == 1:
         raise Unsupported("Triton's interpreter rounds wrongly to fp8: it loses a carry out of the mantissa (0.498 becomes 0.25)")
-    if x.kv.dtype == torch.float8_e4m3fnuz and torch.version.hip is None:
-        raise Unsupported("e4m3fnuz is not a format of this device")
 
 
 @implements(
@@ -46,7 +43,7 @@ class MlaDecode:
     def prepare(self, x: Any, scratch: Any) -> None:
         import torch
 
-        refuse_foreign_fp8(x)
+        no_fp8_rounding(x)
         self.decode = resolve(*DECODE)
         self.x = x
         self.indptr, self.indices = x.tokens()

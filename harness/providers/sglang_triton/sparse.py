@@ -8,7 +8,7 @@ from harness.contracts import Case
 from harness.errors import Unsupported
 from harness.providers.registry import implements
 from harness.providers.resolve import call, resolve
-from harness.providers.sglang_triton.mla import refuse_foreign_fp8
+from harness.providers.sglang_triton.mla import no_fp8_rounding
 
 DEVICES = {"cuda", "rocm"}
 EVERYWHERE = {"cuda", "rocm", "interpret"}
@@ -78,7 +78,7 @@ class _Rocm:
         self.forward = resolve(f"{_DSA}.{self.place}")
         if x.device == "cpu":
             raise Unsupported(INTERPRETED)
-        refuse_foreign_fp8(x)
+        no_fp8_rounding(x)
         self.x, self.q = x, (x.q_nope.contiguous(), x.q_pe.contiguous())
 
     def run(self) -> Any:

@@ -12,7 +12,6 @@ from harness.contracts import Case
 from harness.providers.registry import implements
 from harness.providers.torch_eager.attention import band, branches
 
-CUDA = {"cuda"}
 DEVICES = {"cuda", "rocm", "cpu"}
 
 
@@ -99,7 +98,7 @@ for _op in ("decode_attention", "extend_attention", "verify_attention"):
     class Math(Sdpa):
         """The reference back end: matrix products and a softmax."""
 
-    @implements(_op, library="torch", name="torch_sdpa_efficient", platforms=CUDA, accepts=_flags)
+    @implements(_op, library="torch", name="torch_sdpa_efficient", platforms={"cuda", "rocm"}, accepts=_flags)
     class Efficient(Sdpa):
         """The memory-efficient back end; kv heads repeated beforehand."""
 
@@ -113,7 +112,7 @@ for _op in ("decode_attention", "extend_attention", "verify_attention"):
         backend = "FLASH_ATTENTION"
         masked = False
 
-    @implements(_op, library="torch", name="torch_sdpa_cudnn", platforms=CUDA, accepts=lambda case: _half(case) or _flags(case))
+    @implements(_op, library="torch", name="torch_sdpa_cudnn", platforms={"cuda"}, accepts=lambda case: _half(case) or _flags(case))
     class Cudnn(Sdpa):
         """cuDNN's attention."""
 

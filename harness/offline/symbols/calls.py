@@ -1,0 +1,421 @@
+"""Calls, comparisons and attributes: what the facts answer, what environment variables give, and small functions run from their source."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from harness.offline.symbols import execute, expressions
+from harness.offline.symbols.frames import NO_FLAGS, Flags, Frame, Path, Record, forked
+from harness.offline.symbols.values import (
+    FALSE,
+    NONE,
+    SOMETHING,
+    TRUE,
+    UNKNOWN,
+    Broken,
+    Class,
+    Const,
+    External,
+    Flag,
+    Function,
+    Instance,
+    Module,
+    Nothing,
+    Partial,
+    Same,
+    State,
+    Unknown,
+    Value,
+    constant,
+    either,
+    joined,
+    one,
+    truths,
+)
+
+if TYPE_CHECKING:
+    from harness.offline.symbols.world import World
+
+_DEEPEST, _LONGEST = 5, 30
+_WRAPPERS = {"lru_cache", "cache", "wraps", "staticmethod", "classmethod", "no_grad", "inference_mode", "property", "cached_property"}
+_STRING_METHODS = {"lower", "upper", "strip", "startswith", "endswith", "split", "replace", "removeprefix"}
+
+
+def call(frame: Frame, node: ast.Call) -> State:
+    """What a call gives; the called thing and the arguments are evaluated, and a callee that cannot be called is recorded."""
+    target = expressions.evaluate(frame, node.func)
+    if isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "issubclass") and node.args:
+        expressions.evaluate(frame, node.args[0])  # the class is asked about, not used
+        return UNKNOWN
+    args = [expressions.evaluate(frame, argument) for argument in node.args]
+    keywords = {keyword.arg or "**": expressions.evaluate(frame, keyword.value) for keyword in node.keywords}
+    expressions.dereference(frame, node.func, target, "call")
+    word = expressions.last_word(node.func)
+    if frame.record is not None and word:
+        plain = not any(isinstance(argument, ast.Starred) for argument in node.args)
+        frame.record.passed.setdefault(word, []).append((args, keywords) if plain else ([], {"**": UNKNOWN}))
+    scenario, config = frame.world.scenario, frame.world.config
+    if word in scenario.answers:
+        return constant(scenario.answers[word])
+    text = expressions.dotted(node.func)
+    for reader in (text, word):
+        if reader in config.env_readers and args:
+            return _variable(frame, args, keywords, config.env_readers[reader])
+    if word in ("get", "is_set") and isinstance(node.func, ast.Attribute):
+        state = _field(frame, node.func, target, word)
+        if state is not None:
+            return state
+    return joined(*(_result(frame, value, node, args, keywords) for value in target)) if target else UNKNOWN
+
+
+def _variable(frame: Frame, args: list[State], keywords: dict[str, State], default: str) -> State:
+    """An environment variable read by name: as the scenario sets it, or the default the code gives."""
+    name = next(iter(args[0])) if len(args[0]) == 1 else None
+    if not isinstance(name, Const):
+        return UNKNOWN
+    held = frame.world.scenario.env.get(name.value)
+    if held is None:
+        given = args[1] if len(args) > 1 else keywords.get("default")
+        if given is None:
+            return constant(_read(default, default)) if default else NONE
+        value = next(iter(given)) if len(given) == 1 else None
+        return constant(_read(value.value, default)) if isinstance(value, Const) else given
+    return constant(_read(held, default))
+
+
+def _read(text: Any, kind: str) -> Any:
+    if kind == "false":
+        return str(text).lower() in ("true", "1")
+    return int(text) if kind.isdigit() and str(text).lstrip("-").isdigit() else text
+
+
+def _field(frame: Frame, func: ast.Attribute, target: State, word: str) -> State | None:
+    """`envs.NAME.get()`: the variable of that name, or the default that the field was made with."""
+    held = expressions.evaluate(frame.at(frame.path) if frame.record is None else Frame(frame.world, frame.module, frame.path, frame.locals, frame.owner), func.value)
+    if len(held) != 1:
+        return None
+    (field,) = held
+    if not isinstance(field, Instance) or not any(c and c.node.name in frame.world.config.env_fields for c in frame.world.lineage(field.cls)):
+        return None
+    name = expressions.last_word(func.value)
+    given = frame.world.scenario.env.get(name)
+    if word == "is_set":
+        return constant(given is not None)
+    kind = "false" if "Bool" in field.cls.node.name else "0" if "Int" in field.cls.node.name else ""
+    if given is not None:
+        return constant(_read(given, kind))
+    default = field.args[0] if field.args else UNKNOWN
+    return joined(*(invoke(frame, value, [], {}) if isinstance(value, Function) else one(value) for value in default))
+
+
+def _result(frame: Frame, value: Value, node: ast.Call, args: list[State], keywords: dict[str, State]) -> State:
+    world = frame.world
+    if isinstance(value, Function):
+        return invoke(frame, value, args, keywords, _receiver(frame, node))
+    if isinstance(value, Partial):
+        return invoke(frame, value.function, args, {**dict(value.keywords), **keywords})
+    if isinstance(value, Class):
+        if value.node.name in world.config.words("lazy_import"):
+            return _lazy(frame, args)
+        return one(Instance(value, tuple(args[:3])))
+    if isinstance(value, Same):
+        return args[0] if args else one(Same())
+    if isinstance(value, External):
+        return _external(frame, value.path, node, args, keywords)
+    return UNKNOWN
+
+
+def _receiver(frame: Frame, node: ast.Call) -> State | None:
+    return expressions.evaluate(Frame(frame.world, frame.module, frame.path, frame.locals, frame.owner), node.func.value) if isinstance(node.func, ast.Attribute) else None
+
+
+def _lazy(frame: Frame, args: list[State]) -> State:
+    """An import that happens at the first call: broken where the package is absent."""
+    named = [next(iter(arg)) for arg in args[:2] if len(arg) == 1]
+    path = ".".join(str(value.value) for value in named if isinstance(value, Const))
+    top = path.split(".")[0]
+    if top == frame.world.tree.package and len(named) == 2:
+        return frame.world.member(*path.rsplit(".", 1))
+    return one(Broken(path, "ImportError")) if top in frame.world.scenario.absent else SOMETHING
+
+
+def _external(frame: Frame, path: str, node: ast.Call, args: list[State], keywords: dict[str, State]) -> State:
+    world, short = frame.world, path.rpartition(".")[2]
+    if f"{path}()" in world.scenario.values:
+        return either(world.scenario.values[f"{path}()"])
+    if path in ("functools.lru_cache", "functools.cache"):
+        return args[0] if args and any(isinstance(v, (Function, Partial)) for v in args[0]) else one(Same())
+    if path == "functools.partial" and args:
+        return joined(*(one(Partial(v, tuple(keywords.items()))) if isinstance(v, Function) else SOMETHING for v in args[0]))
+    first = next(iter(args[0])) if args and len(args[0]) == 1 else None
+    if path == "importlib.util.find_spec" and isinstance(first, Const):
+        return SOMETHING if world.present(str(first.value)) else NONE
+    if path == "importlib.import_module" and isinstance(first, Const):
+        if not world.present(str(first.value)):
+            frame.stop("ImportError")
+            return UNKNOWN
+        return one(Module(first.value)) if first.value in world.tree else world.external(str(first.value))
+    if path in ("builtins.hasattr", "builtins.getattr") and len(args) > 1:
+        return _getattr(frame, node, args, short == "hasattr")
+    if path in ("builtins.bool", "builtins.callable") and args:
+        known = frozenset().union(*(truths(value) for value in args[0]))
+        return joined(*(constant(truth) for truth in known)) if known else UNKNOWN
+    return UNKNOWN
+
+
+def _getattr(frame: Frame, node: ast.Call, args: list[State], asks: bool) -> State:
+    name = next(iter(args[1])) if len(args[1]) == 1 else None
+    if not isinstance(name, Const) or not isinstance(name.value, str) or len(args[0]) != 1:
+        return UNKNOWN
+    (held,) = args[0]
+    world = frame.world
+    if isinstance(held, External) and held.path:
+        state = world.external(f"{held.path}.{name.value}")
+        lacks = any(isinstance(v, Broken) for v in state)
+        if lacks and asks:
+            return FALSE
+        return UNKNOWN if asks and state == one(External(f"{held.path}.{name.value}")) else (args[2] if lacks and len(args) > 2 else state)
+    if isinstance(held, Module) and held.name in world.tree.paths and not world.names(held.name).dynamic:
+        state = world.member(held.name, name.value)
+        missing = state == expressions.UNBOUND
+        return constant(not missing) if asks else args[2] if missing and len(args) > 2 else state
+    flag = world.config.flag_of(name.value)
+    if flag and not asks:
+        return one(Flag(flag))
+    return UNKNOWN
+
+
+def invoke(frame: Frame, function: Function, args: list[State], keywords: dict[str, State], receiver: State | None = None) -> State:
+    """What a function of the package gives for these arguments, run from its source where it is short; no value: it never returns."""
+    node, world = function.node, frame.world
+    if len(world.running) >= _DEEPEST or isinstance(node, ast.AsyncFunctionDef) or _long(world, node):
+        return UNKNOWN
+    if not all(expressions.last_word(d.func if isinstance(d, ast.Call) else d) in _WRAPPERS for d in node.decorator_list):
+        return UNKNOWN
+    given = [receiver or UNKNOWN, *args] if function.owner is not None and not is_static(node) else args
+    key = (node, tuple(given), tuple(sorted(keywords.items(), key=lambda item: item[0])))
+    if key in world.results:
+        return world.results[key]
+    if key in world.running:
+        return UNKNOWN
+    world.running.add(key)
+    try:
+        inner = Frame(world, function.module, Path(bound(node, given, keywords), NO_FLAGS), scope(node), function.owner)
+        execute.block(inner, node.body)
+    finally:
+        world.running.discard(key)
+    states = [*inner.returned, *([NONE] if inner.path is not None else [])]
+    result = joined(*states) if states else frozenset()
+    if world.modules.get(function.module) is None or world.modules[function.module].done:
+        world.results[key] = result
+    return result
+
+
+def _long(world: World, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function does more than answer a question."""
+    if node not in world.long:
+        lines = (node.end_lineno or 0) - node.body[0].lineno
+        loops = (ast.Yield, ast.YieldFrom, ast.For, ast.While)
+        world.long[node] = lines > _LONGEST or any(isinstance(part, loops) for part in ast.walk(node))
+    return world.long[node]
+
+
+def is_static(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether the method takes no instance."""
+    return any(expressions.last_word(decorator) == "staticmethod" for decorator in node.decorator_list)
+
+
+def parameters(arguments: ast.arguments) -> set[str]:
+    """The names of all parameters."""
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *(a for a in (arguments.vararg, arguments.kwarg) if a)]
+    return {argument.arg for argument in named}
+
+
+def scope(node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
+    """The names local to the function."""
+    outer = {name for part in ast.walk(node) if isinstance(part, (ast.Global, ast.Nonlocal)) for name in part.names}
+    return frozenset((execute.assigned(node.body) | parameters(node.args)) - outer)
+
+
+def bound(node: ast.FunctionDef | ast.AsyncFunctionDef, args: list[State], keywords: dict[str, State]) -> dict[str, State]:
+    """Parameters with what is passed; one that is not passed has its default where that is a plain constant."""
+    arguments = node.args
+    names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
+    env = dict.fromkeys(parameters(arguments), UNKNOWN)
+    for name, default in [*zip(reversed(names), reversed(arguments.defaults), strict=False), *zip((a.arg for a in arguments.kwonlyargs), arguments.kw_defaults, strict=True)]:
+        if isinstance(default, ast.Constant) and "**" not in keywords:
+            env[name] = constant(default.value)
+    env.update(zip(names, args, strict=False))
+    env.update({name: state for name, state in keywords.items() if name in env})
+    return env
+
+
+def inner_function(frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    """Runs a function inside another where it is first mentioned: it sees the names around it as they are there."""
+    if frame.record is None or frame.path is None or node in frame.record.ran:
+        return
+    frame.record.ran.add(node)
+    around = forked(frame.path, dict.fromkeys(parameters(node.args), UNKNOWN))
+    inner = Frame(frame.world, frame.module, around, scope(node) | (frame.locals or frozenset()), frame.owner, frame.record, frame.catching)
+    execute.block(inner, node.body)
+
+
+def attribute_of(world: World, cls: Class, name: str) -> State:
+    """What objects of a class have under a name; UNKNOWN where a base is of another package and no assignment is seen."""
+    found: list[State] = []
+    if any("Enum" in expressions.last_word(base) for base in cls.node.bases) and not any(isinstance(v, Function) for v in world.body(cls).get(name, ())):
+        return one(Instance(cls, (constant(name),))) if name in world.body(cls) else UNKNOWN
+    kinds = [kind for kind in world.lineage(cls) if kind is not None]
+    for kind in kinds:
+        body = world.body(kind)
+        if name in body:
+            found.append(world.resolved(body[name]))
+            break
+    for first in (True, False):  # what the constructor leaves is what the other methods find
+        for kind in kinds:
+            found += [state for method in setters(world, kind).get(name, ()) if (method.name == "__init__") is first for state in _left_by(world, kind, method, name)]
+        if first and found:
+            world.attributes[cls.node, name] = joined(*found)
+    return joined(*found) if found else UNKNOWN
+
+
+def _left_by(world: World, cls: Class, method: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> list[State]:
+    """What a method of the class leaves in the attribute of its first parameter, on any of its ways out."""
+    if method not in world.ends:
+        if len(world.running) >= _DEEPEST:
+            return [UNKNOWN]
+        me = method.args.args[0].arg
+        world.ends[method] = None
+        frame = Frame(world, cls.module, Path({**bound(method, [], {}), me: one(Instance(cls))}, NO_FLAGS), scope(method), cls)
+        world.running.add(method)
+        execute.block(frame, method.body)
+        world.running.discard(method)
+        left: dict[str, State] = {}
+        for path in [*frame.exits, *([frame.path] if frame.path else [])]:
+            for key, state in path.env.items():
+                if key.startswith(me + "."):
+                    short = key.removeprefix(me + ".")
+                    left[short] = joined(left[short], state) if short in left else state
+        world.ends[method] = left
+    ends = world.ends[method]
+    if ends is None:
+        return [UNKNOWN]  # in the middle of running it
+    return [world.resolved(ends[name])] if name in ends else []
+
+
+def setters(world: World, cls: Class) -> dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """The methods that set each attribute of their first parameter."""
+    kept = world.setters.get(cls.node)
+    if kept is None:
+        kept = world.setters[cls.node] = {}
+        for method in cls.node.body:
+            if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)) and method.args.args:
+                start = method.args.args[0].arg + "."
+                for name in execute.assigned(method.body):
+                    if name.startswith(start):
+                        kept.setdefault(name[len(start) :], []).append(method)
+    return kept
+
+
+def compared(frame: Frame, node: ast.Compare) -> tuple[Path | None, Path | None]:
+    """The paths on which a comparison of two things holds and does not, with a name narrowed by `is None`."""
+    path, kind = frame.path, type(node.ops[0])
+    assert path is not None
+    left, right = expressions.evaluate(frame, node.left), expressions.evaluate(frame, node.comparators[0])
+    if kind in (ast.Is, ast.IsNot) and right == NONE:
+        return _is_none(path, node.left, left, kind is ast.Is)
+    if kind in (ast.In, ast.NotIn):
+        listed = _name_listed(frame, node)
+        if listed is not None:
+            yes, no = (path, None) if listed else (None, path)
+            return (yes, no) if kind is ast.In else (no, yes)
+    if kind not in _OUTCOMES or not left or not right:
+        return forked(path), forked(path)
+    yes_flags, no_flags = _flags_either_way(frame, [_pair(frame, a, b, kind) for a in left for b in right])
+    if kind in (ast.NotEq, ast.NotIn, ast.IsNot):
+        yes_flags, no_flags = no_flags, yes_flags
+    return tuple(forked(path, None, flags) if flags is not None else None for flags in (yes_flags, no_flags))  # type: ignore[return-value]
+
+
+_OUTCOMES = (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_Ways = tuple[Flags | None, Flags | None]
+_ANY: _Ways = (NO_FLAGS, NO_FLAGS)
+
+
+def _flags_either_way(frame: Frame, ways: list[_Ways]) -> _Ways:
+    sides = []
+    for side in (0, 1):
+        open_ = [way[side] for way in ways if way[side] is not None]
+        sides.append(min(open_, key=lambda flags: len(flags or ())) if open_ else None)
+    return sides[0], sides[1]
+
+
+def _pair(frame: Frame, a: Value, b: Value, kind: type[ast.cmpop]) -> _Ways:
+    """Which flags a pair of values needs to be (equal, in) and not to be; None: impossible."""
+    if isinstance(b, Flag) and kind in (ast.Eq, ast.NotEq):
+        a, b = b, a
+    if isinstance(a, Flag):
+        return _flag_pair(frame, a, b, kind)
+    if isinstance(a, Nothing) or isinstance(b, Nothing):
+        if isinstance(a, Unknown) or isinstance(b, Unknown) or kind in (ast.In, ast.NotIn):
+            return _ANY
+        same = isinstance(a, Nothing) and isinstance(b, Nothing)
+        return (NO_FLAGS, None) if same else (None, NO_FLAGS)
+    if isinstance(a, Instance) and isinstance(b, Instance) and a.cls == b.cls and a.args and b.args and _is_member(a) and _is_member(b):
+        return (NO_FLAGS, None) if a == b else (None, NO_FLAGS)
+    if not (isinstance(a, Const) and isinstance(b, Const)):
+        return _ANY
+    try:
+        if kind in (ast.In, ast.NotIn):
+            holds = a.value in b.value
+        elif kind in (ast.Lt, ast.LtE, ast.Gt, ast.GtE):
+            holds = {ast.Lt: a.value < b.value, ast.LtE: a.value <= b.value, ast.Gt: a.value > b.value, ast.GtE: a.value >= b.value}[kind]
+        else:
+            holds = a.value == b.value
+    except TypeError:
+        return _ANY
+    return (NO_FLAGS, None) if holds else (None, NO_FLAGS)
+
+
+def _is_member(value: Instance) -> bool:
+    """Whether the object is a member of an enumeration."""
+    return any("Enum" in expressions.last_word(base) for base in value.cls.node.bases)
+
+
+def _flag_pair(frame: Frame, a: Flag, b: Value, kind: type[ast.cmpop]) -> _Ways:
+    if not isinstance(b, Const) or kind not in (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot):
+        return _ANY
+    flag, platform = frame.world.config.flags[a.name], frame.world.scenario.platform
+    wanted = b.value if isinstance(b.value, tuple) else (b.value,)
+    ways = [way for value in wanted if (way := flag.told(value, platform)) is not None]
+    yes = min(ways, key=lambda way: (len(way), sorted(way))) if ways else None
+    others = [value for value in flag.default.get(platform, ()) if value not in wanted]
+    return yes, NO_FLAGS if others or not flag.default.get(platform) else frozenset({f"{flag.option} other than {wanted[0]}"})
+
+
+def truth_of_flag(frame: Frame, value: Flag, truth: bool) -> Flags:
+    """What a user must give for a flag, used as a condition, to hold or not to."""
+    flag = frame.world.config.flags[value.name]
+    by_itself = flag.default.get(frame.world.scenario.platform, ())
+    return NO_FLAGS if not by_itself or truth in {bool(one_of) for one_of in by_itself} else frozenset({flag.option})
+
+
+def _is_none(path: Path, node: ast.expr, state: State, asks: bool) -> tuple[Path | None, Path | None]:
+    name = expressions.dotted(node)
+    empty = frozenset(value for value in state if isinstance(value, (Nothing, Unknown, Flag)))
+    full = frozenset(value for value in state if not isinstance(value, Nothing))
+    yes = forked(path, {name: NONE} if name else None) if empty else None
+    no = forked(path, {name: SOMETHING if full == UNKNOWN else full} if name else None) if full else None
+    return (yes, no) if asks else (no, yes)
+
+
+def _name_listed(frame: Frame, node: ast.Compare) -> bool | None:
+    """`"name" in globals()`: whether the module has the name; None for any other comparison."""
+    right = node.comparators[0]
+    if isinstance(right, ast.Call) and expressions.last_word(right.func) == "globals" and isinstance(node.left, ast.Constant):
+        return frame.world.names(frame.module).env.get(str(node.left.value), expressions.UNBOUND) != expressions.UNBOUND
+    return None
+
+
+__all__ = ["TRUE", "Record", "attribute_of", "bound", "call", "compared", "inner_function", "invoke", "parameters", "scope"]

@@ -1,0 +1,300 @@
+"""From the use back to a place that runs: the shortest chain of callers that the scenario reaches, and the server flags it needs."""
+
+from __future__ import annotations
+
+import ast
+import heapq
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from harness.offline.symbols import uses
+from harness.offline.symbols.calls import bound, is_static
+from harness.offline.symbols.frames import NO_FLAGS, Flags
+from harness.offline.symbols.tree import functions, statements
+from harness.offline.symbols.uses import Place
+from harness.offline.symbols.values import UNKNOWN, Class, Function, Ref, State, Value, joined, one
+from harness.offline.symbols.world import World
+
+_MOST, _COMMON, _ENOUGH = 60, 4, 4
+
+
+class Way(NamedTuple):
+    """A chain of callers, outermost first, and the flags that it needs."""
+
+    chain: tuple[str, ...]
+    flags: Flags
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A class as a node of the search."""
+
+    module: str
+    node: ast.ClassDef
+
+    @property
+    def qualname(self) -> str:
+        return self.node.name
+
+
+Node = Place | Kind
+Edge = tuple[Node | None, Flags, str]  # from where (None: the module itself), what that needs, and how it reads in the chain
+
+
+class Callers:
+    """Finds ways to functions of one world; everything is worked out once and kept."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._edges: dict[Node, list[Edge]] = {}
+        self._ways: dict[Node, Way | None] = {}
+        self._known_places: dict[str, list[Place]] = {}
+        self._cut: set[Node] = set()
+        self._whole: set[Node] = set()
+        self._searching: set[Node] = set()
+
+    def way(self, start: Node) -> Way | None:
+        """The way that needs the fewest flags, or None: nothing that the scenario reaches leads there."""
+        if start not in self._ways:
+            self._searching.add(start)
+            way, met = self._search(start)
+            while (way is None or way.flags) and self._cut & met:
+                for node in self._cut & met:  # the first callers lead nowhere: now all of them
+                    del self._edges[node]
+                    self._whole.add(node)
+                self._cut -= met
+                way, met = self._search(start)
+            self._ways[start] = way
+            self._searching.discard(start)
+        return self._ways[start]
+
+    def _search(self, start: Node) -> tuple[Way | None, set[Node]]:
+        heap: list[tuple[int, int, int, Flags, tuple[str, ...], Node]] = [(0, 0, 0, NO_FLAGS, (), start)]
+        done: set[Node] = set()
+        count = 0
+        while heap:
+            _, depth, _, flags, chain, node = heapq.heappop(heap)
+            if node in done:
+                continue
+            done.add(node)
+            if len(done) > _MOST:
+                return Way(chain, flags), done  # too much leads here to follow it all: taken as reached
+            for source, needs, text in self.edges(node):
+                further = flags | needs
+                if source is None:
+                    return Way((text, *chain) if text else chain, further), done
+                count += 1
+                heapq.heappush(heap, (len(further), depth + 1, count, further, (text, *chain), source))
+        return None, done
+
+    def arguments(self, place: Place) -> dict[str, State]:
+        """What the parameters of a function can be, where every caller is known and says; those it does not tell are left out."""
+        edges = self.edges(place)
+        word, names = place.node.name, [a.arg for a in (*place.node.args.posonlyargs, *place.node.args.args)]
+        if place in self._cut or not edges or word.startswith("__"):
+            return {}
+        if place.owner is not None and not is_static(place.node):
+            names = names[1:]
+        envs = []
+        for source, _, _ in edges:
+            if not isinstance(source, Place):
+                return {}
+            record = uses.run(self.world, source)
+            passed = record.passed.get(word, [])
+            if not passed or len(passed) < len(record.seen.get(word, ())):
+                return {}  # it is handed on as a value: who calls it is not known
+            envs += [bound(place.node, args if place.owner is None or is_static(place.node) else [UNKNOWN, *args], keywords) for args, keywords in passed]
+        told = {name: joined(*(env[name] for env in envs)) for name in {*names, *(a.arg for a in place.node.args.kwonlyargs)}}
+        return {name: state for name, state in told.items() if state != UNKNOWN}
+
+    def edges(self, node: Node) -> list[Edge]:
+        """Who leads to the node, those that need no flag first."""
+        if node not in self._edges:
+            self._edges[node] = []
+            into = self._into_class(node) if isinstance(node, Kind) else self._into_method(node) if node.owner is not None else self._into_function(node)
+            found, free = [], 0
+            for edge in into:
+                found.append(edge)
+                free += not edge[1]
+                if node not in self._whole and (free == _ENOUGH or (edge[0] is None and not edge[1])):
+                    self._cut.add(node)
+                    break  # it will hardly get better, and each further caller has to be evaluated
+            self._edges[node] = sorted(found, key=lambda edge: (len(edge[1]), edge[0] is not None))
+        return self._edges[node]
+
+    def _into_function(self, place: Place) -> Iterator[Edge]:
+        for decorator in place.node.decorator_list:
+            call = decorator if isinstance(decorator, ast.Call) else None
+            word = ast.unparse(call.func if call else decorator).rpartition(".")[2]
+            flag = self.world.config.idioms.get("registries", {}).get(word)
+            if flag and call and call.args and isinstance(call.args[0], ast.Constant):
+                told = self.world.config.flags[flag].told(call.args[0].value, self.world.scenario.platform)
+                if told is not None:
+                    yield None, told, ""
+                return
+            if "regist" in word or word in ("get", "post", "app"):
+                yield None, NO_FLAGS, ""
+                return
+        if self.world.config.library and not place.node.name.startswith("_"):
+            yield None, NO_FLAGS, ""
+        yield from self._references(place.module, place.node.name, place.node)
+
+    def _into_class(self, kind: Kind) -> Iterator[Edge]:
+        init = self._constructor(kind)
+        if init is not None and not uses.run(self.world, init).returns:
+            return  # its constructor raises here
+        if self.world.config.library and not kind.node.name.startswith("_"):
+            yield None, NO_FLAGS, ""
+        yield from self._references(kind.module, kind.node.name, kind.node)
+
+    def _constructor(self, kind: Kind) -> Place | None:
+        for cls in self.world.lineage(Class(kind.module, kind.node)):
+            for node in cls.node.body if cls else ():
+                if isinstance(node, ast.FunctionDef) and node.name == "__init__" and cls is not None:
+                    return Place(cls.module, f"{cls.node.name}.__init__", node, cls.node)
+        return None
+
+    def _into_method(self, place: Place) -> Iterator[Edge]:
+        assert place.owner is not None
+        kind = Kind(place.module, place.owner)
+        made = Way((), NO_FLAGS) if kind in self._searching else self.way(kind)
+        if made is None:
+            return  # no object of the class is made here
+        for source, needs, text in self._callers_of_method(place, kind):
+            yield source, needs | made.flags, text
+
+    def _callers_of_method(self, place: Place, kind: Kind) -> Iterator[Edge]:
+        assert place.owner is not None
+        name = place.node.name
+        scenario = self.world.scenario
+        if name in scenario.never or (name in scenario.twin and self._defines(kind, scenario.twin[name])):
+            yield from self._mentions_in(place.module, {name}, attribute=True, but=place)  # the dispatch does not come here: only its own module may
+        elif name.startswith("__") or self._is_common(name) or _is_property(place.node):
+            yield kind, NO_FLAGS, f"{_short(place.module)}.{place.owner.name}"
+        else:
+            for module in self._nearest_first(place.module, self.world.tree.mentions(name)):
+                yield from self._mentions_in(module, {name}, attribute=True, but=place)
+
+    def _nearest_first(self, module: str, others: list[str]) -> list[str]:
+        return sorted(others, key=lambda other: (other != module, other))
+
+    def _defines(self, kind: Kind, name: str) -> bool:
+        return any(isinstance(node, ast.FunctionDef) and node.name == name for node in kind.node.body)
+
+    def _is_common(self, name: str) -> bool:
+        """Whether so many classes have a method of that name that a mention does not tell which is meant."""
+        pattern = re.compile(rf"^\s+(?:async )?def {re.escape(name)}\b", re.MULTILINE)
+        count = 0
+        for module in self.world.tree.mentions(name):
+            count += len(pattern.findall(self.world.tree.text(module)))
+            if count >= _COMMON:
+                return True
+        return False
+
+    def _references(self, module: str, word: str, target: ast.AST) -> Iterator[Edge]:
+        for other in self._nearest_first(module, self.world.tree.mentions(word)):
+            words = self._known_as(other, module, word, target)
+            if words:
+                yield from self._mentions_in(other, words, attribute=False)
+
+    def _known_as(self, other: str, module: str, word: str, target: ast.AST) -> set[str]:
+        """The names under which a module refers to the target: its own name, an alias of an import, or none."""
+        if other == module:
+            return {word}
+        text = self.world.tree.text(other)
+        last = module.rpartition(".")[2]
+        words = {word} if last in text and re.search(rf"\.{re.escape(word)}\b", text) else set()
+        if re.search(rf"[\"'][\w.]+:{re.escape(word)}[\"']", text):
+            words.add(word)
+        names = {word, *re.findall(rf"\b{re.escape(word)}\s+as\s+(\w+)", text)}
+        return words | {name for name in names if self._is_target(self.world.lookup(other, name), target)} | self._imported_inside(other, word, target)
+
+    def _is_target(self, state: State, target: ast.AST) -> bool:
+        return any(_node_of(value) is target for value in state)
+
+    def _imported_inside(self, other: str, word: str, target: ast.AST) -> set[str]:
+        """The names that imports inside functions give the target."""
+        syntax = self.world.tree.syntax(other)
+        found = set()
+        for node in statements(syntax.body) if syntax else ():
+            for alias in node.names if isinstance(node, ast.ImportFrom) and node.col_offset else ():
+                if alias.name == word:
+                    source = self.world.tree.absolute(other, node.module, node.level)
+                    if source in self.world.tree.paths and self._is_target(self.world.resolved(one(Ref(source, word))), target):
+                        found.add(alias.asname or word)
+        return found
+
+    def _mentions_in(self, module: str, words: set[str], attribute: bool, but: Place | None = None) -> Iterator[Edge]:
+        """The places of a module that mention one of the words, `attribute`: as an attribute or in a string, on a path that is reached."""
+        world = self.world
+        any_of = "|".join(map(re.escape, words))
+        pattern = re.compile(rf"(?:\.|[\"'])(?:{any_of})\b" if attribute else rf"\b(?:{any_of})\b")
+        text = world.tree.text(module)
+        lines = [text.count("\n", 0, match.start()) + 1 for match in pattern.finditer(text)]
+        syntax = world.tree.syntax(module) if lines else None
+        if syntax is None or world.names(module).fails:
+            return
+        here = [p for p in self._places(module) if any(p.node.lineno < line <= (p.node.end_lineno or 0) for line in lines)]
+        if any(all(not p.node.lineno < line <= (p.node.end_lineno or 0) for p in here) for line in lines):
+            yield from self._at_the_top(module, syntax, words, attribute)
+        for place in here:
+            seen = [s for word in words for s in uses.run(world, place).seen.get(word, ())] if place != but else []
+            if seen:
+                best = min(seen, key=lambda s: len(s.flags))
+                yield place, best.flags, f"{_short(module)}.{place.qualname}:{best.line}"
+
+    def _places(self, module: str) -> list[Place]:
+        if module not in self._known_places:
+            self._known_places[module] = uses.places(self.world, module)
+        return self._known_places[module]
+
+    def _at_the_top(self, module: str, syntax: ast.Module, words: set[str], attribute: bool) -> Iterator[Edge]:
+        """Mentions outside functions: a table, a base class, a decorator, an alias."""
+        reached = self.world.names(module).reached
+        todo: list[tuple[ast.AST, bool]] = [(node, False) for node in syntax.body]
+        while todo:
+            node, inside = todo.pop()
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                todo += [(decorator, inside) for decorator in node.decorator_list]
+                continue
+            if isinstance(node, ast.stmt) and not inside and node.lineno not in reached:
+                continue
+            if isinstance(node, ast.ClassDef):
+                if any(_word(base) in words for base in node.bases):
+                    yield Kind(module, node), NO_FLAGS, f"{_short(module)}.{node.name}"
+                todo += [(part, True) for part in (*node.body, *node.decorator_list)]
+                continue
+            if _exports(node):
+                continue
+            if (isinstance(node, (ast.Name, ast.Attribute)) and _word(node) in words and isinstance(node.ctx, ast.Load)) or (
+                isinstance(node, ast.Constant) and isinstance(node.value, str) and ":" in node.value and node.value.rpartition(":")[2] in words
+            ):
+                yield None, NO_FLAGS, f"{_short(module)}:{getattr(node, 'lineno', 0)}"
+            todo += [(child, inside) for child in ast.iter_child_nodes(node)]
+
+
+def _node_of(value: Value) -> ast.AST | None:
+    return value.node if isinstance(value, (Class, Function)) else None
+
+
+def _word(node: ast.expr | None) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _exports(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and any(_word(target) == "__all__" for target in getattr(node, "targets", [getattr(node, "target", None)]))
+
+
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(isinstance(d, ast.Name) and d.id in ("property", "cached_property") for d in node.decorator_list)
+
+
+def _short(module: str) -> str:
+    return ".".join(module.split(".")[-2:])
+
+
+__all__ = ["Callers", "Kind", "Way", "functions"]

@@ -1,0 +1,366 @@
+"""Statements: how they change the names of a scope, and where a path ends."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+
+from harness.offline.symbols import calls, expressions
+from harness.offline.symbols.frames import Frame, Path, forked
+from harness.offline.symbols.values import NONE, UNBOUND, UNKNOWN, Broken, Class, Function, Module, Ref, State, constant, one
+
+_IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", ""})
+_CATCHES = {
+    "ImportError": _IMPORT_ERRORS,
+    "ModuleNotFoundError": _IMPORT_ERRORS,
+    "NameError": frozenset({"NameError", "Exception", "BaseException", ""}),
+}
+
+
+def block(frame: Frame, body: Iterable[ast.stmt]) -> None:
+    """Runs the statements until the path ends."""
+    for statement in body:
+        if frame.path is None:
+            return
+        if frame.locals is None and frame.owner is None:
+            names = frame.world.modules[frame.module]
+            names.reached.add(statement.lineno)
+            names.env = frame.path.env  # what functions called from here on see
+        _STATEMENTS.get(type(statement), _plain)(frame, statement)
+
+
+def _plain(frame: Frame, node: ast.stmt) -> None:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            expressions.evaluate(frame, child)
+        elif isinstance(child, ast.stmt):
+            block(frame, [child])
+
+
+def _expression(frame: Frame, node: ast.Expr) -> None:
+    if not expressions.evaluate(frame, node.value) and frame.path is not None:  # a call that never returns
+        frame.stop("Exception")
+
+
+def _assign(frame: Frame, node: ast.Assign) -> None:
+    state = expressions.evaluate(frame, node.value)
+    for target in node.targets:
+        bind(frame, target, state, node.value)
+
+
+def _annotated(frame: Frame, node: ast.AnnAssign) -> None:
+    if node.value is not None:
+        bind(frame, node.target, expressions.evaluate(frame, node.value), node.value)
+
+
+def _augmented(frame: Frame, node: ast.AugAssign) -> None:
+    expressions.evaluate(frame, node.value)
+    bind(frame, node.target, UNKNOWN)
+
+
+def bind(frame: Frame, target: ast.expr, state: State, value: ast.expr | None = None) -> None:
+    """Binds a target of an assignment; parts of a tuple get their own states where both sides are written out."""
+    if isinstance(target, ast.Name):
+        frame.set(target.id, state)
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts) else None
+        for number, element in enumerate(target.elts):
+            bind(frame, element, expressions.evaluate(frame, parts[number]) if parts else expressions.item(state, number))
+    elif isinstance(target, ast.Starred):
+        bind(frame, target.value, UNKNOWN)
+    elif isinstance(target, ast.Attribute):
+        expressions.evaluate(frame, target.value)
+        if isinstance(target.value, ast.Name):
+            frame.set(f"{target.value.id}.{target.attr}", state)
+    elif isinstance(target, ast.Subscript):
+        expressions.evaluate(frame, target.value)
+        expressions.evaluate(frame, target.slice)
+
+
+def _if(frame: Frame, node: ast.If) -> None:
+    yes, no = expressions.branch(frame, node.test)
+    after = []
+    for path, body in ((yes, node.body), (no, node.orelse)):
+        inner = frame.at(path)
+        block(inner, body)
+        after.append(inner.path)
+    frame.path = frame.merge(after)
+
+
+def _loop(frame: Frame, node: ast.For | ast.AsyncFor | ast.While) -> None:
+    assert frame.path is not None
+    for name in assigned(node.body):
+        if name in frame.path.env:
+            frame.set(name, UNKNOWN if frame.locals is not None else frame.path.env[name] | UNKNOWN)
+    before = forked(frame.path)
+    if isinstance(node, ast.While):
+        yes, no = expressions.branch(frame, node.test)
+    else:
+        expressions.evaluate(frame, node.iter)
+        bind(frame, node.target, UNKNOWN)
+        yes, no = frame.path, before
+    inner = frame.at(forked(yes) if yes else None)
+    block(inner, node.body)
+    endless = isinstance(node, ast.While) and no is None and not any(isinstance(n, ast.Break) for n in ast.walk(node))
+    frame.path = None if endless else frame.merge([inner.path, no, before if isinstance(node, ast.While) and no is None else None])
+    block(frame, node.orelse)
+
+
+def _leave(frame: Frame, node: ast.stmt) -> None:
+    """break and continue: what follows in the block is not run; the loop's own end takes the path up again."""
+    frame.path = None
+
+
+def _return(frame: Frame, node: ast.Return) -> None:
+    frame.returned.append(expressions.evaluate(frame, node.value) if node.value is not None else NONE)
+    if frame.path is not None:
+        frame.exits.append(frame.path)
+    frame.path = None
+
+
+def _raise(frame: Frame, node: ast.Raise) -> None:
+    if node.exc is not None:
+        expressions.evaluate(frame, node.exc)
+    made = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+    frame.stop(made.id if isinstance(made, ast.Name) else made.attr if isinstance(made, ast.Attribute) else "Exception")
+
+
+def _assert(frame: Frame, node: ast.Assert) -> None:
+    yes, no = expressions.branch(frame, node.test)
+    if yes is None and no is not None:
+        frame.path = no
+        frame.stop("AssertionError")
+        return
+    frame.path = yes
+
+
+def _with(frame: Frame, node: ast.With | ast.AsyncWith) -> None:
+    suppressed: frozenset[str] = frozenset()
+    for item in node.items:
+        expressions.evaluate(frame, item.context_expr)
+        call = item.context_expr
+        if isinstance(call, ast.Call) and expressions.last_word(call.func) == "suppress":
+            suppressed |= frozenset(expressions.last_word(argument) for argument in call.args)
+        if item.optional_vars is not None:
+            bind(frame, item.optional_vars, UNKNOWN)
+    if suppressed:
+        _guarded(frame, node.body, [(suppressed, None, [])], [], [])
+    else:
+        block(frame, node.body)
+
+
+def _try(frame: Frame, node: ast.Try) -> None:
+    handlers = [(_caught_by(handler), handler.name, handler.body) for handler in node.handlers]
+    _guarded(frame, node.body, handlers, node.orelse, node.finalbody)
+
+
+def _caught_by(handler: ast.ExceptHandler) -> frozenset[str]:
+    if handler.type is None:
+        return frozenset({""})
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return frozenset(expressions.last_word(kind) for kind in kinds)
+
+
+Handlers = list[tuple[frozenset[str], str | None, list[ast.stmt]]]
+
+
+def _guarded(frame: Frame, body: list[ast.stmt], handlers: Handlers, orelse: list[ast.stmt], final: list[ast.stmt]) -> None:
+    assert frame.path is not None
+    before = forked(frame.path)
+    takes = frozenset().union(*(kinds for kinds, _, handler in handlers if not _raises_again(handler))) if handlers else frozenset()
+    inner = frame.at(frame.path)
+    inner.raised, inner.catching = [], (*frame.catching, takes) if takes else frame.catching
+    block(inner, body)
+    ends = []
+    may_raise = any(isinstance(part, (ast.Call, ast.Subscript, ast.Raise)) for statement in body for part in ast.walk(statement))
+    for kinds, name, handler in handlers:
+        entries = [path for error, path in inner.raised if _takes(kinds, error)]
+        if may_raise and not kinds <= {"ImportError", "ModuleNotFoundError"}:
+            entries += [before, *([forked(inner.path)] if inner.path else [])]
+        entry = frame.at(frame.merge([forked(path) for path in entries]))
+        if entry.path is not None and name:
+            entry.set(name, UNKNOWN)
+        block(entry, handler)
+        ends.append(entry.path)
+    frame.raised += [(error, path) for error, path in inner.raised if not any(_takes(kinds, error) for kinds, _, _ in handlers)]
+    rest = frame.at(inner.path)
+    block(rest, orelse)
+    after = frame.merge([rest.path, *ends])
+    if after is None and final:
+        ending = frame.at(before)
+        block(ending, final)
+        frame.path = None
+        return
+    frame.path = after
+    block(frame, final)
+
+
+def _takes(kinds: frozenset[str], error: str) -> bool:
+    return bool(kinds & (_CATCHES.get(error) or {error, "Exception", "BaseException", ""}))
+
+
+def _raises_again(handler: list[ast.stmt]) -> bool:
+    return bool(handler) and isinstance(handler[-1], ast.Raise)
+
+
+def _import(frame: Frame, node: ast.Import) -> None:
+    for alias in node.names:
+        if not _found(frame, alias.name):
+            return
+        top = alias.name.split(".")[0]
+        named = alias.name if alias.asname else top
+        frame.set(alias.asname or top, one(Module(named)) if top == frame.world.tree.package else frame.world.external(named))
+
+
+def _import_from(frame: Frame, node: ast.ImportFrom) -> None:
+    source = frame.world.tree.absolute(frame.module, node.module, node.level)
+    if source == "__future__" or not _found(frame, source):
+        return
+    inside = source.split(".")[0] == frame.world.tree.package
+    for alias in node.names:
+        if alias.name == "*":
+            _import_all(frame, source, inside)
+        elif not inside:
+            frame.set(alias.asname or alias.name, frame.world.external(f"{source}.{alias.name}"))
+        elif frame.catching and frame.world.resolved(one(Ref(source, alias.name))) == UNBOUND:
+            frame.stop("ImportError")
+            return
+        else:
+            frame.set(alias.asname or alias.name, one(Ref(source, alias.name)))
+
+
+def _found(frame: Frame, module: str) -> bool:
+    """Whether the import goes through; where it does not, the path ends in ImportError."""
+    world = frame.world
+    good = world.present(module)
+    if good and frame.catching and module in world.tree.paths and module.split(".")[0] == world.tree.package:
+        good = not world.names(module).fails  # whether a module imports is asked only where somebody would notice
+    if not good:
+        frame.stop("ImportError")
+    return good
+
+
+def _import_all(frame: Frame, source: str, inside: bool) -> None:
+    if not inside:
+        frame.world.modules[frame.module].dynamic = True  # names of another package that cannot be listed from here
+        return
+    names = frame.world.names(source)
+    if names.fails:
+        frame.stop("ImportError")
+        return
+    listed = _listed(frame.world.tree.syntax(source))
+    for name, state in list(names.env.items()):
+        if "." not in name and (name in listed if listed is not None else not name.startswith("_")):
+            frame.set(name, one(Ref(source, name)) if state != UNBOUND else UNBOUND)
+    if names.dynamic and not names.answers:
+        frame.world.modules[frame.module].dynamic = True
+
+
+def _listed(tree: ast.Module | None) -> set[str] | None:
+    """The names of a plain `__all__`, or None."""
+    for node in tree.body if tree else ():
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets) and isinstance(node.value, (ast.List, ast.Tuple)):
+            return {element.value for element in node.value.elts if isinstance(element, ast.Constant) and isinstance(element.value, str)}
+    return None
+
+
+def _define(frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    for decorator in node.decorator_list:
+        expressions.evaluate(frame, decorator)
+    for default in (*node.args.defaults, *node.args.kw_defaults):
+        if default is not None:
+            expressions.evaluate(frame, default)
+    frame.set(node.name, one(Function(frame.module, node, frame.owner if frame.locals is None else None)))
+    if frame.locals is not None and node.decorator_list:
+        calls.inner_function(frame, node)  # a decorator may hand it on; any other is run where it is mentioned
+
+
+def _define_class(frame: Frame, node: ast.ClassDef) -> None:
+    for part in (*node.bases, *node.decorator_list, *(keyword.value for keyword in node.keywords)):
+        expressions.evaluate(frame, part)
+    frame.set(node.name, one(Class(frame.module, node)))
+    if frame.locals is not None:
+        for statement in node.body:
+            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                calls.inner_function(frame, statement)
+
+
+def _delete(frame: Frame, node: ast.Delete) -> None:
+    for target in node.targets:
+        if isinstance(target, ast.Name):
+            frame.set(target.id, UNBOUND)
+
+
+def _match(frame: Frame, node: ast.Match) -> None:
+    assert frame.path is not None
+    expressions.evaluate(frame, node.subject)
+    ends: list[Path | None] = [frame.path]
+    for case in node.cases:
+        inner = frame.at(forked(frame.path))
+        for part in ast.walk(case.pattern):
+            name = getattr(part, "name", None)
+            if isinstance(name, str):
+                inner.set(name, UNKNOWN)
+        block(inner, case.body)
+        ends.append(inner.path)
+    frame.path = frame.merge(ends)
+
+
+def _nothing(frame: Frame, node: ast.stmt) -> None:
+    pass
+
+
+def assigned(body: Iterable[ast.AST]) -> set[str]:
+    """The names, and attributes as `name.attribute`, that the statements bind; those of inner functions apart."""
+    found: set[str] = set()
+    todo = list(body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+            continue
+        if isinstance(node, ast.Lambda):
+            continue
+        if isinstance(node, ast.Name):
+            if not isinstance(node.ctx, ast.Load):
+                found.add(node.id)
+            continue
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
+            found.add(f"{node.value.id}.{node.attr}")
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
+            found.add(node.name)
+        todo += ast.iter_child_nodes(node)
+    return found
+
+
+_STATEMENTS: dict[type[ast.stmt], Callable[[Frame, ast.stmt], None]] = {
+    ast.Expr: _expression,  # type: ignore[dict-item]
+    ast.Assign: _assign,  # type: ignore[dict-item]
+    ast.AnnAssign: _annotated,  # type: ignore[dict-item]
+    ast.AugAssign: _augmented,  # type: ignore[dict-item]
+    ast.If: _if,  # type: ignore[dict-item]
+    ast.For: _loop,  # type: ignore[dict-item]
+    ast.AsyncFor: _loop,  # type: ignore[dict-item]
+    ast.While: _loop,  # type: ignore[dict-item]
+    ast.Break: _leave,
+    ast.Continue: _leave,
+    ast.Return: _return,  # type: ignore[dict-item]
+    ast.Raise: _raise,  # type: ignore[dict-item]
+    ast.Assert: _assert,  # type: ignore[dict-item]
+    ast.With: _with,  # type: ignore[dict-item]
+    ast.AsyncWith: _with,  # type: ignore[dict-item]
+    ast.Try: _try,  # type: ignore[dict-item]
+    ast.Import: _import,  # type: ignore[dict-item]
+    ast.ImportFrom: _import_from,  # type: ignore[dict-item]
+    ast.FunctionDef: _define,  # type: ignore[dict-item]
+    ast.AsyncFunctionDef: _define,  # type: ignore[dict-item]
+    ast.ClassDef: _define_class,  # type: ignore[dict-item]
+    ast.Delete: _delete,  # type: ignore[dict-item]
+    ast.Match: _match,  # type: ignore[dict-item]
+    ast.Global: _nothing,
+    ast.Nonlocal: _nothing,
+    ast.Pass: _nothing,
+}
+__all__ = ["Broken", "assigned", "bind", "block", "constant"]

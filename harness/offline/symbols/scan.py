@@ -1,0 +1,100 @@
+"""One scan: the hits of a package in one scenario, each with its place, its failure, the chain that leads there and the flags it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from harness.offline.symbols import uses
+from harness.offline.symbols.chains import Callers
+from harness.offline.symbols.facts import Config, Scenario
+from harness.offline.symbols.frames import Flags, Use
+from harness.offline.symbols.tree import Tree
+from harness.offline.symbols.world import World
+
+
+@dataclass(frozen=True, order=True)
+class Hit:
+    """A use that fails in some scenarios and works in the reference.
+
+    file, line     where; `line` moves between versions and is no part of the hit's identity
+    function       `Class.method`, or `<module>` for an import at the top of the module
+    symbol         the global, `module:name`, or the dotted path of another package
+    failure        NameError, TypeError, AttributeError, ImportError, unregistered operator, silently greedy, no kernel
+    needs          server flags that the path needs and no server has by itself: the explicit-flag tier; empty otherwise
+    chain          callers, outermost first
+    """
+
+    file: str
+    function: str
+    symbol: str
+    failure: str
+    line: int = 0
+    needs: tuple[str, ...] = ()
+    chain: tuple[str, ...] = ()
+    scenarios: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What makes two hits of two versions the same hit."""
+        return self.file, self.function, self.symbol, self.failure
+
+    @property
+    def tier(self) -> str:
+        return "explicit-flag" if self.needs else "default"
+
+
+class Scan:
+    """The scenario's world and the reference's, over one tree."""
+
+    def __init__(self, tree: Tree, scenario: Scenario, reference: Scenario | None, config: Config) -> None:
+        self.tree, self.config, self.scenario = tree, config, scenario
+        self.world = World(tree, scenario, config)
+        self.other = World(tree, reference, config) if reference is not None and config.reference else None
+        self.callers = Callers(self.world)
+
+    def hits(self, modules: list[str]) -> list[Hit]:
+        """The hits in these modules, in order."""
+        found: list[Hit] = []
+        for module in modules:
+            lacking = self.world.lacking(module)
+            if lacking and self._differs(lacking[1]):
+                found.append(self._hit(module, "<module>", Use(lacking[0], 0, lacking[1], "ImportError", frozenset(), False, ""), frozenset(), ()))
+                continue  # nothing else of this module can run
+            for place in uses.suspects(self.world, module, self.other):
+                found += self._of(place)
+        return sorted(found)
+
+    def _of(self, place: uses.Place) -> list[Hit]:
+        """The hits of one function: uses that no handler takes, on a way that the scenario reaches, with what its callers pass."""
+        failing = self._failing(uses.run(self.world, place).uses.values())
+        way = self.callers.way(place) if failing else None
+        if way is None:
+            return []
+        given = self.callers.arguments(place)
+        if given:
+            failing = self._failing(uses.run(self.world, place, given).uses.values())
+        return [self._hit(place.module, place.qualname, use, use.flags | way.flags, way.chain) for use in failing]
+
+    def _failing(self, met: object) -> list[Use]:
+        return [use for use in sorted(met) if not use.caught and self._differs(use.symbol)]  # type: ignore[call-overload]
+
+    def _differs(self, symbol: str) -> bool:
+        return self.other is None or uses.works_in(self.other, symbol)
+
+    def _hit(self, module: str, function: str, use: Use, needs: Flags, chain: tuple[str, ...]) -> Hit:
+        return Hit(self.tree.file(module), function, use.symbol, use.failure, use.line, tuple(sorted(needs)), chain, (self.scenario.name,))
+
+
+def merged(lists: list[list[Hit]]) -> list[Hit]:
+    """The hits of several scenarios as one list: the same use once, with every scenario that has it; the one that needs fewest flags speaks."""
+    kept: dict[tuple[object, ...], Hit] = {}
+    for hit in (hit for hits in lists for hit in hits):
+        key = (*hit.key, hit.line)
+        known = kept.get(key)
+        if known is None:
+            kept[key] = hit
+        else:
+            better = min(known, hit, key=lambda h: len(h.needs))
+            kept[key] = replace(better, scenarios=tuple(dict.fromkeys((*known.scenarios, *hit.scenarios))))
+    return sorted(kept.values(), key=lambda hit: (hit.file, hit.line, hit.symbol))

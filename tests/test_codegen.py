@@ -1,0 +1,462 @@
+"""Codegen: rules, ledger and ratchet as laws; planted kernels, time-outs and identical binaries by compiling for targets that are not here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.commands.codegen import compile_cells
+from harness.errors import UsageError
+from harness.machine.builds import children
+from harness.offline.codegen import baseline as base
+from harness.offline.codegen import sweep as sweeping
+from harness.offline.codegen.cells import chosen, find, load_cells
+from harness.offline.codegen.keeping import digest_of
+from harness.offline.codegen.ledger import judge
+from harness.offline.codegen.rows import Kernel, Row, numbered
+from harness.offline.codegen.rules import Finding, jumps, of_row
+from harness.offline.codegen.searching import MOST, Search
+from harness.offline.codegen.sweep import Sweep, compiled
+from harness.offline.sources import find_source
+from harness.offline.targets import load_targets
+from harness.plugins import load_plugins
+from harness.selection import DEFAULT_CASES
+from harness.store.ledger import Entry, Ledger, load_ledger
+
+TARGETS = load_targets(DEFAULT_CASES / "targets.toml")
+GFX942 = TARGETS["gfx942"]
+PLANTED = str(Path(__file__).with_name("planted_codegen.py"))
+CELL = "mla_decode[sglang_triton-b2-h{}-s128-bf16]"
+VERSIONS = {"sglang": "0.5.23", "triton": "3.7.1"}
+
+sizes = st.integers(0, 512)
+kernels = st.builds(
+    Kernel,
+    name=st.sampled_from(["_stage1", "_stage2"]),
+    place=st.just("k.py:1"),
+    registers=sizes,
+    vector_spills=sizes,
+    scalar_spills=sizes,
+    scratch=sizes,
+    shared=st.integers(0, 1 << 16),
+    code=st.integers(0, 1 << 16),
+    dots=st.integers(0, 3),
+    matrix=st.dictionaries(st.sampled_from(["v_mfma_", "v_smfmac_"]), st.integers(1, 99)),
+    fp8=st.sampled_from([(), ("e4m3fn",)]),
+    digest=st.text("0123456789abcdef", min_size=4, max_size=4),
+)
+rows = st.builds(Row, cell=st.just(CELL.format(12)), target=st.just("gfx942"), status=st.just("compiled"), kernels=st.lists(kernels, max_size=4).map(numbered))
+
+
+def row(*found: Kernel, heads: int = 12, **facts: str) -> Row:
+    return Row(CELL.format(heads), "gfx942", **{"status": "compiled", **facts}, kernels=list(found))
+
+
+def kernel(**figures: object) -> Kernel:
+    return Kernel("_stage1", "k.py:1", **{"registers": 100, "dots": 2, "matrix": {"v_mfma_": 8}, "code": 9000, "shared": 8192, **figures})
+
+
+def kinds(found: list[Finding]) -> list[str]:
+    return [finding.kind for finding in found]
+
+
+# ---- the list ----
+
+
+def test_the_list_holds_55_cells_a_target_and_ci_takes_a_part_of_it():
+    listed = load_cells(DEFAULT_CASES / "codegen" / "nightly.txt")
+    for target in TARGETS:
+        assert sum(not cell.targets or target in cell.targets for cell in listed) >= 55
+    assert {cell.id for cell in load_cells(DEFAULT_CASES / "codegen" / "pr.txt")} <= {cell.id for cell in listed}
+    for op in ("mla_decode", "mla_prefill", "mla_prefill_absorbed", "decode_attention"):
+        assert {1, 2, 12, 16, 64, 128} <= {cell.case.heads for cell in listed if cell.op == op}
+    assert all(target in TARGETS for cell in listed for target in cell.targets)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mla_decode[torch_eager-b2-h1-s128-bf16]", "no Triton provider"),
+        ("mla_decode[sglang_triton-b2-h1-bf16]", "gives no"),
+        ("mla_decode", "is no cell"),
+        ("merge_state[sglang_triton-t8-h12-bf16]\nmerge_state[sglang_triton-t8-h12-bf16] gfx942", "twice"),
+    ],
+)
+def test_a_broken_list_is_one_line(tmp_path, text, said):
+    (tmp_path / "list.txt").write_text(f"# a list\n{text}\n")
+    with pytest.raises(UsageError, match=said):
+        load_cells(tmp_path / "list.txt")
+
+
+def test_a_case_that_the_provider_documents_away_is_declined():
+    assert "no cache" in find("extend_attention[sglang_triton_context-b2-h8-kv1-q64-p64-bf16]").declined
+    assert not any(cell.declined for cell in load_cells(DEFAULT_CASES / "codegen" / "nightly.txt"))
+
+
+def test_a_selection_of_nothing_is_refused():
+    with pytest.raises(UsageError, match="no cell of greedy"):
+        chosen([find("merge_state[sglang_triton-t8-h12-bf16]")], ("greedy",), ())
+
+
+# ---- rules ----
+
+
+@pytest.mark.parametrize(
+    ("figures", "kind"),
+    [
+        ({}, []),
+        ({"scalar_spills": 90}, []),
+        ({"vector_spills": 1, "scratch": 4}, ["spill"]),
+        ({"scratch": 4}, ["scratch"]),
+        ({"matrix": {}}, ["no-matrix"]),
+        ({"matrix": {}, "dots": 0}, []),
+        ({"shared": 73984, "limit": 65536}, ["over-limit"]),
+        ({"fp8": ("e4m3fn",)}, ["foreign-fp8"]),
+        ({"fp8": ("e4m3fnuz", "e5m2")}, []),
+    ],
+)
+def test_each_rule_fires_on_its_figure_alone(figures, kind):
+    assert kinds(of_row(row(kernel(**figures)), GFX942)) == kind
+
+
+@pytest.mark.parametrize("status", ["refused", "build-failed", "timeout", "crash"])
+def test_a_cell_that_does_not_compile_is_a_finding(status):
+    assert kinds(of_row(row(status=status, detail="why"), GFX942)) == [status]
+    assert of_row(row(status="unsupported", detail="why"), GFX942) == []
+
+
+HEADS = (1, 2, 12, 16, 64, 128)
+
+
+def judged_jumps(figures: dict[int, dict]) -> list[Finding]:
+    return jumps((row(kernel(**facts), heads=heads), find(CELL.format(heads)).case) for heads, facts in figures.items())[0]
+
+
+@given(st.sampled_from(HEADS), st.sampled_from(["registers", "shared", "code"]), st.floats(1.3, 4.0))
+def test_one_head_count_that_stands_out_is_found_and_no_other(odd, name, factor):
+    usual = {"registers": 100, "shared": 16384, "code": 20000}
+    figures = {heads: {**usual} for heads in HEADS}
+    assert judged_jumps(figures) == []
+    figures[odd][name] = int(usual[name] * factor)
+    assert [finding.cell for finding in judged_jumps(figures)] == [CELL.format(odd)]
+
+
+def test_another_kernel_at_one_head_count_is_a_jump():
+    group = [row(kernel(), heads=heads) for heads in HEADS]
+    group[0].kernels = [msgspec.structs.replace(kernel(), name="_other")]
+    found, judged = jumps((row, find(row.cell).case) for row in group)
+    assert [finding.text for finding in found] == ["at 1 heads _other instead of _stage1"]
+    assert len(judged) == len(HEADS)
+    assert jumps((row, find(row.cell).case) for row in group[:2]) == ([], set())
+
+
+@given(st.lists(kernels))
+def test_a_name_stands_for_one_binary_of_a_cell(found):
+    named = numbered(found)
+    assert len({kernel.name for kernel in named}) == len(named) == len({(kernel.name, kernel.digest) for kernel in found})
+
+
+# ---- an autotuner's search ----
+
+
+@given(st.lists(st.sampled_from(["clean", "spilling", "refused"]), min_size=1, max_size=30))
+def test_a_search_takes_the_first_clean_configuration_else_the_first_that_fits(configurations):
+    search, nargs, compiled_ones = Search(), object(), []
+
+    def time_of(at: int) -> float:
+        search._begin(nargs)
+        if search._over():
+            return float("inf")
+        compiled_ones.append(at)
+        search.clean = configurations[at] == "clean"
+        return search._judge([float("inf") if configurations[at] == "refused" else 0.1])[0]
+
+    times = [time_of(at) for at in range(len(configurations))]
+    tried = configurations[: len(compiled_ones)]
+    wanted = tried.index("clean") if "clean" in tried else tried.index("spilling") if "spilling" in tried else 0
+    assert times.index(min(times)) == wanted
+    assert compiled_ones == list(range(len(tried)))
+    assert "clean" not in tried[:-1]
+    assert len(tried) == len(configurations) or tried[-1] == "clean" or len(tried) >= MOST
+
+
+# ---- ledger ----
+
+ENTRY = Entry("mla_decode", "sglang_triton", "why", status="spill", platforms=("gfx942",), where={"kernel": "_stage1", "triton": "3.7.1"})
+
+
+def judged(entries: list[Entry], *found: Kernel):
+    here = row(*found)
+    return judge([(here, find(here.cell))], of_row(here, GFX942), Ledger(entries), VERSIONS, set())
+
+
+def test_what_the_ledger_lists_is_known_and_what_it_does_not_is_found():
+    spilled = kernel(vector_spills=3)
+    assert kinds(judged([], spilled).fresh) == ["spill"]
+    assert kinds([finding for finding, _ in judged([ENTRY], spilled).known]) == ["spill"]
+    second = msgspec.structs.replace(spilled, name="_stage1#2")
+    assert len(judged([ENTRY], spilled, second).known) == 2
+    assert kinds(judged([ENTRY], spilled, msgspec.structs.replace(spilled, name="_stage2")).fresh) == ["spill"]
+
+
+def test_what_the_ledger_lists_and_is_no_longer_there_is_gone():
+    assert [entry for _, _, entry in judged([ENTRY], kernel()).gone] == [ENTRY]
+    assert not judged([replace(ENTRY, happens="sometimes")], kernel()).gone
+    elsewhere = (
+        {"platforms": ("gfx950",)},
+        {"where": {"triton": "3.6.0"}},
+        {"where": {"heads": 16}},
+        {"library": "sglang", "versions": "==0.5.16"},
+        {"platforms": ()},
+    )
+    for other in elsewhere:
+        entry = replace(ENTRY, **other)
+        assert not judged([entry], kernel()).gone
+        assert kinds(judged([entry], kernel(vector_spills=3)).fresh) == ["spill"]
+
+
+def test_the_entries_of_the_ledger_name_targets_and_the_compiler():
+    entries = [entry for entry in load_ledger(DEFAULT_CASES / "ledger.toml").entries if set(entry.platforms) & set(TARGETS)]
+    assert entries
+    for entry in entries:
+        assert set(entry.platforms) <= set(TARGETS)
+        assert entry.library == "sglang"
+
+
+# ---- baseline ----
+
+
+@given(rows)
+def test_a_row_equals_its_own_entry(made):
+    entry = json.loads(json.dumps(base.entry_of(made)))
+    assert base.compare(made, entry) == []
+
+
+@given(rows, rows)
+def test_a_refresh_never_makes_the_baseline_worse_unless_it_is_accepted(old, new):
+    kept = base.refreshed(None, [old], triton="3.7.1", library="sglang", accept={}, listed=None)
+    again = base.refreshed(kept, [new], triton="3.7.1", library="sglang", accept={}, listed=None)
+    assert (
+        not any(change.bad for change in base.compare(Row(**{**msgspec.structs.asdict(old), "kernels": new.kernels}), again.rows[old.cell]))
+        or again.rows == kept.rows
+    )
+    forced = base.refreshed(kept, [new], triton="3.7.1", library="sglang", accept={new.cell: "reviewed"}, listed=None)
+    assert forced.rows[new.cell] == base.entry_of(new)
+    assert bool(forced.accepted) == any(change.bad for change in base.compare(new, kept.rows[old.cell]))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        ({}, {"vector_spills": 1}, "worse"),
+        ({"vector_spills": 9}, {}, "better"),
+        ({}, {"registers": 120}, "worse"),
+        ({}, {"registers": 104}, "changed"),
+        ({}, {"scratch": 8}, "worse"),
+        ({}, {"matrix": {}}, "worse"),
+        ({"matrix": {"wgmma.mma_async": 8}}, {"matrix": {"mma.sync": 64}}, "worse"),
+        ({}, {"matrix": {"v_mfma_": 4}}, "changed"),
+        ({}, {"shared": 73984, "limit": 65536}, "worse"),
+        ({}, {"sgpr": 3}, "changed"),
+    ],
+)
+def test_what_counts_as_worse(before, after, verdict):
+    changes = base.compare(row(kernel(**after)), base.entry_of(row(kernel(**before))))
+    assert [change.verdict for change in changes] == [verdict]
+
+
+def test_a_kernel_that_goes_and_a_cell_that_no_longer_compiles_are_findings():
+    old = base.entry_of(row(kernel()))
+    assert [change.verdict for change in base.compare(row(), old)] == ["gone"]
+    assert [change.verdict for change in base.compare(row(status="refused", detail="no"), old)] == ["worse"]
+    assert [change.verdict for change in base.compare(row(kernel()), "refused: no")] == ["better"]
+
+
+def test_a_baseline_is_read_as_it_was_written_and_a_broken_one_is_one_line(tmp_path):
+    made = base.refreshed(None, [row(kernel(fp8=("e4m3fn",)))], triton="3.7.1", library="sglang 0.5.23", accept={}, listed=[CELL.format(12)])
+    base.save(tmp_path, made)
+    assert base.load(tmp_path, "gfx942", "3.7.1") == made
+    path = base.path_of(tmp_path, "gfx942", "3.7.1")
+    assert len(path.read_text().splitlines()) == 9  # a line a cell
+    path.write_text("{")
+    with pytest.raises(UsageError, match="is no codegen baseline"):
+        base.load(tmp_path, "gfx942", "3.7.1")
+    assert base.load(tmp_path, "gfx950", "3.7.1") is None
+    assert base.refreshed(made, [row(kernel(), heads=1)], triton="3.7.1", library="", accept={}, listed=[CELL.format(1)]).rows.keys() == {CELL.format(1)}
+
+
+def test_the_baselines_hold_the_list():
+    for target in TARGETS:
+        made = base.load(DEFAULT_CASES.parent / "baselines", target, "3.7.1")
+        listed = load_cells(DEFAULT_CASES / "codegen" / "nightly.txt")
+        assert made is not None
+        assert made.rows.keys() == {cell.id for cell in listed if not cell.targets or target in cell.targets}
+
+
+# ---- content ----
+
+
+@settings(max_examples=20)
+@given(st.dictionaries(st.sampled_from(["a.py", "b.py", "c/d.json"]), st.binary(max_size=9), min_size=1), st.binary(min_size=1, max_size=4))
+def test_a_digest_changes_with_content_and_name(tmp_path_factory, files, more):
+    def written(contents: dict[str, bytes]) -> str:
+        folder = tmp_path_factory.mktemp("tree")
+        for name, data in contents.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(data)
+        return digest_of(folder)
+
+    first = next(iter(files))
+    assert written(files) == written(files)
+    assert written(files) != written({**files, first: files[first] + more})
+    assert written(files) != written({**files, "e.py": b""})
+
+
+# ---- compiled ----
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory) -> str:
+    """A library without kernels, which is quick to import: the planted ones need none."""
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "sglang").mkdir()
+    (folder / "sglang" / "__init__.py").write_text("")
+    return str(folder)
+
+
+def planted(library: str, *names: str, **facts) -> Sweep:
+    load_plugins([PLANTED])
+    cells = [find(f"merge_state[planted_{name}-t1-h1-bf16]") for name in names]
+    return Sweep(find_source(library), [GFX942], cells, plugins=(PLANTED,), workers=1, **facts)
+
+
+def swept(library: str, *names: str, **facts) -> dict[str, Row]:
+    found = compiled(planted(library, *names, keep=False, **facts))
+    return {row.cell.partition("planted_")[2].partition("-")[0]: row for row in found}
+
+
+def test_planted_kernels_are_caught(empty):
+    made = swept(empty, "spill", "no_matrix", "over_limit", "fallback", "tuned", "broken", "refused")
+    assert {name: kinds(of_row(row, GFX942)) for name, row in made.items()} == {
+        "spill": ["spill"],
+        "no_matrix": ["no-matrix"],
+        "over_limit": ["over-limit"],
+        "fallback": ["over-limit"],
+        "tuned": [],
+        "broken": ["build-failed"],
+        "refused": ["refused"],
+    }
+    assert [kernel.shared for kernel in made["fallback"].kernels] == [131072, 16384], "the library's own fallback runs"
+    assert made["tuned"].kernels[0].tried == 3, "the search ends at the first configuration that fits"
+    assert all(kernel.arch == "gfx942" for row in made.values() for kernel in row.kernels if not kernel.error)
+    assert all(row.evidence == "compiled" for row in made.values())
+
+
+def test_a_cell_that_does_not_return_or_dies_leaves_the_others_alone(empty):
+    made = swept(empty, "endless", "deadly", limit=6.0)
+    assert {name: row.status for name, row in made.items()} == {"endless": "timeout", "deadly": "crash"}
+
+
+def test_whoever_stops_reading_leaves_no_process(empty):
+    made = compiled(planted(empty, "refused", "endless", keep=False))
+    assert next(made).status == "refused"
+    before = children(os.getpid())
+    made.close()
+    assert len(before - children(os.getpid())) == 1
+
+
+def test_binaries_are_the_same_in_other_processes_and_another_target_is_another_binary(monkeypatch):
+    cells = [find(name) for name in ("merge_state[sglang_triton-t8-h12-bf16]", "decode_attention[sglang_triton-b2-h12-kv1-s128-bf16]")]
+    digests = []
+    for seed, targets in (("1", [GFX942, TARGETS["sm_90"]]), ("2", [GFX942])):
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+        made = compiled(Sweep(find_source("sglang"), targets, cells, keep=False, workers=len(targets)))
+        digests.append({(row.target, row.cell, kernel.name, kernel.arch): kernel.digest for row in made for kernel in row.kernels})
+    assert digests[1].items() < digests[0].items()
+    assert len(set(digests[0].values())) == len(digests[0]) == 6
+    assert all(target == arch for target, _, _, arch in digests[0])
+
+
+def test_a_kept_row_needs_no_process(empty, monkeypatch, tmp_path):
+    monkeypatch.setenv("KERNEL_PARITY_CACHE", str(tmp_path))
+    made = planted(empty, "no_matrix")
+    first = list(compiled(made))
+    monkeypatch.setattr(sweeping.subprocess, "Popen", None)
+    assert list(compiled(made)) == first
+    with pytest.raises(TypeError):
+        list(compiled(replace(made, keep=False)))
+
+
+# ---- the command ----
+
+OPTIONS: dict = {
+    "targets": ("gfx942",),
+    "sglang": "sglang",
+    "preset": "nightly",
+    "ops": (),
+    "cells": (),
+    "kernels": (),
+    "rows": False,
+    "cases_dir": None,
+    "ledger": "none",
+    "baselines": "none",
+    "refresh": False,
+    "accept": (),
+    "timeout": 60.0,
+    "workers": 1,
+    "fresh": False,
+    "plugins": (),
+    "as_json": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"targets": ("gfx90a",)}, "unknown target"),
+        ({"accept": ("mla_decode[x]=why",)}, "goes with --refresh"),
+        ({"accept": ("mla_decode[x]",), "refresh": True}, "CELL=REASON"),
+        ({"cells": ("mla_decode[nobody-b2]",)}, "gives no|no Triton provider"),
+        ({"ops": ("nothing",)}, "unknown op"),
+        ({"sglang": "no_such_package"}, "neither installed here nor a path"),
+    ],
+)
+def test_usage_errors_are_one_line(options, said):
+    with pytest.raises(UsageError, match=said):
+        compile_cells(**{**OPTIONS, **options})
+
+
+def test_the_ratchet_from_the_command_line(empty, monkeypatch, tmp_path, capsys):
+    """A planted kernel is written into the first baseline; the baseline then improved by hand is not made worse again, except with a reason."""
+    monkeypatch.setenv("KERNEL_PARITY_CACHE", str(tmp_path / "cache"))
+    cell = "merge_state[planted_no_matrix-t1-h1-bf16]"
+    options = {**OPTIONS, "sglang": empty, "cells": (cell,), "plugins": (PLANTED,), "baselines": str(tmp_path), "as_json": True}
+    assert compile_cells(**{**options, "refresh": True}) == 1, "the finding itself is in no ledger"
+    told = json.loads(capsys.readouterr().out)
+    assert [finding["kind"] for finding in told["findings"]] == ["no-matrix"]
+    assert told["rows"][0]["evidence"] == "compiled"
+    assert told["changes"] == []
+    path = base.path_of(tmp_path, "gfx942", "3.7.1")
+    better = path.read_text().replace('"code":', '"matrix":{"v_mfma_":4},"code":')
+    path.write_text(better)
+    for accept, verdicts in (((), ["worse"]), ((f"{cell}=a reason",), [])):
+        compile_cells(**{**options, "refresh": True, "accept": accept})
+        assert [change["verdict"] for change in json.loads(capsys.readouterr().out)["changes"]] == verdicts
+    assert json.loads(path.read_text())["accepted"] == {cell: "a reason"}
+
+
+def test_a_library_that_does_not_import_is_one_line(tmp_path):
+    (tmp_path / "sglang").mkdir()
+    (tmp_path / "sglang" / "__init__.py").write_text("import a_package_that_is_not_there\n")
+    done = subprocess.run(["kernel-parity", "codegen", "--target", "gfx942", "--op", "merge_state", "--sglang", str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "a_package_that_is_not_there" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
