@@ -9,7 +9,7 @@ import torch
 from harness.checks.outcome import REASONS, Outcome
 from harness.checks.support import filtered, one_of
 from harness.checks.tolerance import close, explain, tolerance
-from harness.contracts.expected import Close, Exact, Expected, Filtered, Judged, OneOf
+from harness.contracts.expected import Close, Drawn, Exact, Expected, Filtered, Judged, OneOf
 
 __all__ = ["REASONS", "Outcome", "close", "exact", "explain", "filtered", "judge", "one_of", "tolerance"]
 
@@ -35,7 +35,7 @@ def exact(actual: torch.Tensor, expected: Exact) -> Outcome:
 
 def _form(actual: Any, expected: Expected) -> Outcome | None:
     """Device, shape and dtype before any value."""
-    if isinstance(expected, Judged):
+    if isinstance(expected, Judged) or (isinstance(expected, Drawn) and expected.ids is not None):
         return None
     if not isinstance(actual, torch.Tensor):
         return Outcome("shape", f"expected a tensor, got {type(actual).__name__}")
@@ -63,8 +63,8 @@ def _form(actual: Any, expected: Expected) -> Outcome | None:
     return None
 
 
-def judge(actual: Any, expected: Expected) -> Outcome:
-    """One output against its expectation: form, then values."""
+def judge(actual: Any, expected: Expected, confirm: bool = False) -> Outcome:
+    """One output against its expectation: form, then values. `confirm`: the second look at draws that were suspicious."""
     wrong = _form(actual, expected)
     if wrong is not None:
         return wrong
@@ -74,6 +74,10 @@ def judge(actual: Any, expected: Expected) -> Outcome:
         return exact(actual, expected)
     if isinstance(expected, Filtered):
         return filtered(actual, expected)
+    if isinstance(expected, Drawn):
+        from harness.checks.distribution import drawn  # scipy takes its time to import
+
+        return drawn(actual, expected, confirm)
     if isinstance(expected, OneOf):
         return one_of(actual, expected)
     said = expected.judge(actual)

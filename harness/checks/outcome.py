@@ -16,6 +16,7 @@ REASONS = (
     "dtype",
     "silently-greedy",
     "ignored-flag",
+    "reused-random",
 )
 
 
@@ -23,13 +24,15 @@ REASONS = (
 class Outcome:
     """`reason` empty: right. `error` is the greatest error as a share of its tolerance (<= 1 is right), NaN where not numeric.
 
-    `text` explains a finding in lines as torch.testing words them; `figures` holds the numbers behind it.
+    `text` explains a finding in lines as torch.testing words them; `figures` holds the numbers behind it. `suspicious`: chance is not
+    ruled out, and a second look with more draws decides.
     """
 
     reason: str = ""
     text: str = ""
     error: float = float("nan")
     figures: dict[str, float | int | str] = field(default_factory=dict)
+    suspicious: bool = False
 
     @property
     def right(self) -> bool:

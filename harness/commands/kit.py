@@ -79,6 +79,18 @@ class Poisoned(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         return made
 
 
+def followed(ids: Any, weights: Any, valid: Any) -> str:
+    """What is wrong with the frequencies of ids [rows, draws], -1 for none, of tokens with weight: a token far from its share."""
+    for row in range(len(weights)):
+        counts = torch.bincount(ids[row].long() + 1, minlength=weights.shape[1] + 1)[1:] * (weights[row] > 0)
+        expected = counts.sum() * weights[row] / weights[row].sum().clamp_min(1e-300)
+        deviations = (counts - expected) / (expected * (1 - expected / counts.sum().clamp_min(1)) + 1).sqrt()
+        at = int(deviations.abs().argmax())
+        if abs(float(deviations[at])) > 7 and (valid is None or bool(valid[row])):
+            return f"row {row}: token {at} drawn {int(counts[at])} times in {int(counts.sum())}, expected {expected[at]:.6g}"
+    return ""
+
+
 class Unsupported(SystemExit):
     """The library says that it does not take this case."""
 

@@ -14,7 +14,7 @@ import torch
 from harness.checks import tolerance
 from harness.commands import embed
 from harness.commands.inline import KIT, Bundle, bundle
-from harness.contracts import Case, Close, Exact, Expected, Filtered, Judged, OneOf, Op, make_inputs, op
+from harness.contracts import Case, Close, Drawn, Exact, Expected, Filtered, Judged, OneOf, Op, make_inputs, op
 from harness.errors import UsageError
 from harness.machine.platforms import machine_platform, serves, worker_environment
 from harness.plugins import load_plugins
@@ -99,7 +99,7 @@ class Script:
         lines = self._inputs(into, data)
         lines += [f"scratch = {into.require(KIT, 'Scratch')}({self.device!r})"] if guarded else []
         lines += [f"x.{name} = scratch.copy(x.{name})" for name in self.op.mutates]
-        lines += ["torch.manual_seed(0)"]
+        lines += [f"torch.manual_seed({2 * self.seed})"]
         call = [f"made = {entry}()", "made.prepare(x, scratch)", "returned = made.run()"] if phased else [f"returned = {entry}(x)"]
         lines += [f"with {into.require(KIT, 'Poisoned')}():", *(f"    {line}" for line in call)]
         lines += ["torch.cuda.synchronize()"] if self.device == "cuda" else []
@@ -140,6 +140,8 @@ class Script:
         if isinstance(expected, Judged):
             rule = data.express(f"golden.{name}", expected.judge)
             return [f"right &= {guard}{told}({name!r}, ': '.join({rule}({actual}) or ()))"]
+        if isinstance(expected, Drawn):
+            return self._drawn(into, data, name, expected, actual, guard)
         shape, dtype = _form(expected)
         form = f"{into.require(KIT, 'shaped')}({name!r}, {actual}, {shape}, {dtype!r})"
         parts = {key: data.put(f"golden.{name}.{key}", value) for key, value in _fields(expected).items() if value is not None}
@@ -150,6 +152,27 @@ class Script:
         said = ", ".join(f"{key}={text}{'.double()' * (key in _WIDE)}" for key, text in parts.items())
         check = into.require("harness.checks.support", "one_of" if isinstance(expected, OneOf) else "filtered")
         return [f"right &= {guard}({form} and {told}({name!r}, {check}({actual}, {built}({said})).text))"]
+
+
+    def _drawn(self, into: Bundle, data: embed.Data, name: str, expected: Drawn, actual: str, guard: str) -> list[str]:
+        """Support, then how far the most deviating token is from its share: a rougher look than `checks.distribution` takes."""
+        told, lines = into.require(KIT, "told"), []
+        if expected.first is not None:
+            lines.append(f"right &= {guard}{told}({name!r}, ': '.join({data.express(f'golden.{name}.first', expected.first.judge)}({actual}) or ()))")
+        ids = f"{data.express(f'golden.{name}.ids', expected.ids)}({actual})" if expected.ids else actual
+        part = {key: data.put(f"golden.{name}.{key}", value) for key, value in self._shares(expected).items()}
+        if expected.ids is None:
+            check, built = into.require("harness.checks.support", "one_of"), into.require("harness.contracts.expected", "OneOf")
+            form = f"{into.require(KIT, 'shaped')}({name!r}, {actual}, None, 'an integer dtype')"
+            lines.append(f"right &= {guard}{form} and {told}({name!r}, {check}({actual}, {built}({part['allowed']}, {part.get('valid')})).text)")
+        shares = f"{part['weights']}.double() * {part['required']}"
+        lines.append(f"right &= {guard}{told}({name!r}, {into.require(KIT, 'followed')}({ids}, {shares}, {part.get('valid')}))")
+        return lines
+
+    @staticmethod
+    def _shares(expected: Drawn) -> dict[str, torch.Tensor]:
+        fields = {"allowed": expected.allowed, "required": expected.required, "weights": embed.narrow(expected.weights)}
+        return fields if expected.valid is None else {**fields, "valid": expected.valid}
 
 
 _WIDE = ("weights",)  # fp64 where they are judged, narrower in the data

@@ -4,7 +4,7 @@ Import from here; the modules beside it are one op family each (sampling, specul
 """
 
 from harness.contracts.axes import Axes, Axis, Case, number, real, words
-from harness.contracts.expected import Close, Exact, Expected, Filtered, Judged, OneOf
+from harness.contracts.expected import Close, Drawn, Exact, Expected, Filtered, Instead, Judged, OneOf
 from harness.contracts.inputs import DTYPES, Draw, Inputs, dtype_of, fingerprint
 from harness.contracts.registry import FAMILIES, Op, Semantics, Work, contract, make_inputs, op, ops
 
@@ -16,10 +16,12 @@ __all__ = [
     "Case",
     "Close",
     "Draw",
+    "Drawn",
     "Exact",
     "Expected",
     "Filtered",
     "Inputs",
+    "Instead",
     "Judged",
     "OneOf",
     "Op",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness.contracts._torch import torch
@@ -80,6 +80,41 @@ class Judged:
     """
 
     judge: Callable[[Any], tuple[str, str] | None]
+
+
+@dataclass(frozen=True)
+class Instead:
+    """Another distribution that draws may follow by a known mistake: `weights` fp64 [rows, vocab], 0 where nothing is drawn."""
+
+    reason: str
+    text: str
+    weights: torch.Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn(OneOf):
+    """Token ids as `OneOf`, drawn in proportion to `weights` from what a correct rule keeps.
+
+    weights   fp64 >= 0 [rows, vocab]: mass before the filters
+    required  bool: tokens every correct rule keeps; with `allowed` it leaves the band that ties and summation order decide
+    kept      int64 [rows] or None: how many tokens are kept, -1 where the band decides
+    draws     ids a row; 0: any number
+    watched   name -> token id of each row, int64 [rows], -1 for none: tokens asked about by name (the k-th, the one that crosses top-p)
+    instead   the mistakes that a wrong distribution is held against, to name it
+    gap       absolute error allowed in each probability, where a row does not sum to 1
+    ids       how ids [rows, any number] are read off the output, -1 where there is no draw; None: the output is ids
+    first     what the output must be before its draws are looked at
+    """
+
+    weights: torch.Tensor
+    required: torch.Tensor
+    kept: torch.Tensor | None = None
+    draws: int = 0
+    watched: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    instead: Callable[[], list[Instead]] | None = None
+    gap: float = 0.0
+    ids: Callable[[Any], torch.Tensor] | None = None
+    first: Judged | None = None
 
 
 Expected = Close | Exact | Filtered | OneOf | Judged

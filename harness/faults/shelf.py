@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.contracts import Case, Expected, Filtered, Inputs, OneOf, op
+from harness.contracts import Case, Drawn, Expected, Filtered, Inputs, op
 from harness.contracts._torch import torch
 from harness.providers import implements
 
@@ -22,8 +22,9 @@ _SMALL: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """A wrong provider and the verdict it must get: `status` and `reason` of its result line (pass: mischief that harms no cell).
+    """A wrong provider and the verdict it must get: `status` and `reason` of its result line (pass: mischief that harms no cell, or a clean control).
 
+    point the axes of the case that shows it; None: the op's own
     slow  a limit passes before it is found: run it with few seconds for a cell, and more than 5 for a build
     """
 
@@ -33,22 +34,23 @@ class Fault:
     reason: str
     platforms: frozenset[str]
     slow: bool
+    point: Mapping[str, Any] | None = None
 
     @property
     def case(self) -> Case:
         """The case that shows it, the only one it accepts."""
-        return op(self.op).axes.case(**_SMALL[self.op])
+        return op(self.op).axes.case(**(self.point or _SMALL[self.op]))
 
 
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(op_name: str, status: str, reason: str = "", *, platforms: Collection[str] = EVERYWHERE, slow: bool = False) -> Callable[[Any], Any]:
-    """Declares a function or phased class as the provider `fault_<its name>` of `op_name`, which must end as `status` and `reason`."""
+def fault(op_name: str, status: str, reason: str = "", *, platforms: Collection[str] = EVERYWHERE, slow: bool = False, **point: Any) -> Callable[[Any], Any]:
+    """Declares a function or phased class as the provider `fault_<its name>` of `op_name`, which must end as `status` and `reason` on the case of `point`."""
 
     def declare(made: Any) -> Any:
         name = f"fault_{made.__name__}"
-        planted = FAULTS[name] = Fault(op_name, name, status, reason, frozenset(platforms), slow)
+        planted = FAULTS[name] = Fault(op_name, name, status, reason, frozenset(platforms), slow, point or None)
 
         def accepts(case: Case) -> str | None:
             return None if case == planted.case else f"planted on {planted.case.id} alone"
@@ -69,7 +71,7 @@ def _answer(x: Inputs, expected: Expected) -> torch.Tensor:
     if isinstance(expected, Filtered):
         kept = torch.where(expected.allowed, expected.weights, 0.0)
         return (kept / kept.sum(-1, keepdim=True)).float()
-    if isinstance(expected, OneOf):
-        return expected.allowed.int().argmax(-1, keepdim=True).repeat(1, x.case.draws)
+    if isinstance(expected, Drawn):
+        return torch.multinomial(expected.weights * expected.allowed, x.case.draws, replacement=True)
     value: torch.Tensor = expected.value  # type: ignore[union-attr]  # the ops here have no judge of their own
     return value.to(getattr(expected, "dtype", None) or torch.float32)

@@ -9,12 +9,17 @@ from typing import Any
 from harness.contracts import rounding
 from harness.contracts._torch import torch
 from harness.contracts.axes import Case, number, real, words
-from harness.contracts.expected import Judged
+from harness.contracts.expected import Drawn, Judged
 from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
 from harness.contracts.sampling import filters, murmur
 from harness.contracts.sampling.distributions import BATCH, VALUES, VOCAB, probs
+from harness.contracts.sampling.drawing import AGAIN
+
+
+FEW = ("fewseeds", "fewpositions")
+GROUPS = 8  # distinct seeds or positions there
 
 
 @contract("sampling")
@@ -24,6 +29,8 @@ class seeded_sample:
     probs fp32 [2 batch, vocab]; seeds, positions int64 [2 batch]; twin int64 [batch]: row batch + i is row twin[i] again,
     in another slot; top_k int, top_p float (off by default; joint) -> ids [2 batch, 2], the second column from a second call.
     seeds `unlucky`: one column without mass hashes to 2^32 - 1, whose Gumbel noise is infinite unless it is bounded.
+    seeds `fewseeds`: one row of probabilities for all, GROUPS seeds each at consecutive positions; `fewpositions`: consecutive seeds at
+    GROUPS positions. What they draw must follow the row, and no two rows may share a random number.
     noise `murmur3`: the token is the one with the greatest log(p) - log(-log(h / (2^32 - 1))), h the MurmurHash3 of seed,
     position and column; rounding of log(p) to fp32 may decide between neighbours.
     """
@@ -33,7 +40,7 @@ class seeded_sample:
         VOCAB,
         number("k", "k", "tokens kept", default=0, least=None),
         real("p", "p", "mass kept", default=1.0),
-        words("seeds", ("plain", "unlucky"), "seeds as they come, or solved for the worst hash", default="plain"),
+        words("seeds", ("plain", "unlucky", *FEW), "as they come, solved for the worst hash, few with many positions, many with few", default="plain"),
         VALUES,
     )
     outputs = ("ids",)
@@ -47,14 +54,22 @@ class seeded_sample:
             columns = (p > 0).int().argmin(-1) if not case.k else torch.full((case.batch,), case.vocab - 1)
             solved = [murmur.seed_for(murmur.WORD, at, column) for at, column in zip(positions.tolist(), columns.tolist(), strict=True)]
             seeds = torch.tensor(solved, dtype=torch.int64, device=draw.device)
+        if case.seeds in FEW:
+            p = p[:1].expand(case.batch, -1)
+            place = torch.arange(case.batch, device=draw.device)
+            few, many = seeds[place % GROUPS], int(seeds[0] >> 1) + place // GROUPS
+            seeds, positions = (few, int(positions[0]) + place // GROUPS) if case.seeds == "fewseeds" else (many, positions[place % GROUPS])
         twin = draw.permutation(case.batch)
         order = torch.cat((torch.arange(case.batch, device=draw.device), twin))
         return Inputs(case, draw.device, probs=p[order], seeds=seeds[order], positions=positions[order], twin=twin, top_k=case.k, top_p=case.p)
 
+    def _support(self, x: Inputs, semantics: Semantics) -> filters.Support:
+        k = torch.full((x.probs.shape[0], 1), x.top_k, dtype=torch.int64, device=x.device)
+        return filters.nucleus(x.probs, k, torch.full_like(k, x.top_p, dtype=torch.float64), semantics["ties"])
+
     def allowed(self, x: Inputs, semantics: Semantics) -> torch.Tensor:
         """bool [2 batch, vocab]: what the filters leave, and of it what the declared noise picks."""
-        k = torch.full((x.probs.shape[0], 1), x.top_k, dtype=torch.int64, device=x.device)
-        support = filters.nucleus(x.probs, k, torch.full_like(k, x.top_p, dtype=torch.float64), semantics["ties"])
+        support = self._support(x, semantics)
         if semantics["noise"] == "any" or x.top_k or x.top_p < 1:
             return support.allowed
         score = torch.log(x.probs.double())
@@ -63,8 +78,10 @@ class seeded_sample:
         score = score - torch.log(-torch.log(share))
         return support.allowed & (score + band >= (score - band).amax(-1, keepdim=True))
 
-    def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Judged]:
+    def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Judged | Drawn]:
         allowed, batch, twin = self.allowed(x, semantics), x.case.batch, x.twin
+        support = self._support(x, semantics)
+        weights, kept, required = x.probs.double() * support.allowed, support.allowed[:1], support.required[:1]
 
         def judge(ids: Any) -> tuple[str, str] | None:
             if not isinstance(ids, torch.Tensor) or tuple(ids.shape) != (2 * batch, 2):
@@ -75,6 +92,8 @@ class seeded_sample:
             if bool(wrong.any()):
                 row, call = torch.nonzero(wrong)[0].tolist()
                 return "support", f"Wrong draws: {int(wrong.sum())} / {wrong.numel()}\nRow {row}, call {call}: drew id {int(ids[row, call])}"
+            if unseeded(ids, weights):
+                return "ignored-flag", "The seed is ignored: two calls agree no more often than chance has it"
             if bool((ids[:, 0] != ids[:, 1]).any()):
                 row = int(torch.nonzero(ids[:, 0] != ids[:, 1])[0])
                 return "invariant", f"Row {row}: the same seed and position gave {ids[row].tolist()} on two calls"
@@ -84,9 +103,17 @@ class seeded_sample:
                 first, second = int(ids[int(twin[at]), 0]), int(ids[batch + at, 0])
                 text = f"Rows that depend on their slot: {int(moved[:, 0].sum())} / {batch}"
                 return "invariant", f"{text}\nSlots {int(twin[at])} and {batch + at}: same row, seed and position, ids {first} and {second}"
-            return None
+            return ungrouped(ids[:batch, 0], weights[0], x.case.seeds) if x.case.seeds in FEW else None
 
-        return {"ids": Judged(judge)}
+        if x.case.seeds not in FEW:
+            return {"ids": Judged(judge)}
+        return {"ids": Drawn(kept, weights=weights[:1], required=required, ids=lambda ids: ids[None, :batch, 0], first=Judged(judge))}
+
+    def again(self, x: Inputs, draw: Draw) -> Inputs:
+        """Four times the rows, of the same probabilities, with seeds and positions of their own."""
+        case = Case(x.case.op, x.case.id, {**x.case.point, "batch": AGAIN * x.case.batch})
+        made = self.inputs(case, draw)
+        return made.copy_with(probs=x.probs[:1].expand(2 * case.batch, -1).contiguous())
 
     def second(self, x: Inputs, semantics: Semantics) -> dict[str, torch.Tensor]:
         """Row by row in plain Python: the best of log(p) plus Gumbel noise among what is kept by rank."""
@@ -108,3 +135,30 @@ class seeded_sample:
     def for_model(self, g: Geometry, small: bool) -> Iterator[dict[str, Any]]:
         for batch in (1,) if small else (1, 8, 32):
             yield {"batch": batch, "vocab": g.model.vocab}
+
+
+def _chance(p: torch.Tensor) -> torch.Tensor:
+    """Probability that two draws of each row are the same token."""
+    return (p / p.sum(1, keepdim=True).clamp_min(1e-300)).square().sum(1)
+
+
+def unseeded(ids: torch.Tensor, weights: torch.Tensor) -> bool:
+    """Whether two calls agree as two unrelated draws would, where one seed should make them agree everywhere."""
+    rows = torch.arange(len(ids), device=ids.device)
+    agree = ids[:, 0] == ids[:, 1]
+    chance = _chance(weights)
+    expected, spread = float(chance.sum()), float((chance * (1 - chance)).sum()) ** 0.5
+    plausible = bool((weights[rows[:, None], ids] > 0).all())
+    return plausible and float((~agree).sum()) >= 4 and abs(float(agree.sum()) - expected) <= 4 * spread + 1
+
+
+def ungrouped(ids: torch.Tensor, weights: torch.Tensor, seeds: str) -> tuple[str, str] | None:
+    """A finding where the rows of each seed (or position) drew one token throughout, which chance would not have: the other is ignored."""
+    groups = ids[: len(ids) // GROUPS * GROUPS].view(-1, GROUPS)
+    best = float(weights.max() / weights.sum())
+    if len(groups) < 2 or bool((groups != groups[0]).any()) or bool((groups[0] == groups[0, 0]).all()):
+        return None
+    if (groups.numel() - GROUPS) * math.log(best) > math.log(1e-12):
+        return None
+    ignored, same = ("position", "seed") if seeds == "fewseeds" else ("seed", "position")
+    return "ignored-flag", f"The {ignored} is ignored: all {len(groups)} rows of one {same} drew the same token, for each of {GROUPS}"

@@ -6,11 +6,13 @@ import math
 from typing import Any
 
 from harness.contracts._torch import torch
-from harness.contracts.axes import Case, number, words
-from harness.contracts.expected import Judged
+from harness.contracts.axes import Case, number, real, words
+from harness.contracts.expected import Drawn, Instead, Judged
 from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.registry import Semantics, Work, contract
 from harness.contracts.sampling.distributions import logits
+from harness.contracts.sampling.drawing import AGAIN
+from harness.contracts.speculative import emitted
 from harness.contracts.speculative.chain import BATCH, SLOTS, VOCAB
 from harness.contracts.speculative.chain_rules import stops
 from harness.contracts.speculative.walk import Said
@@ -32,13 +34,20 @@ class dspark_accept_sampling:
         BATCH,
         SLOTS,
         VOCAB,
-        words("values", ("random", "decided", "accepted", "rejected"), "either may happen, each is certain, all, none", default="random"),
+        words("values", ("random", "decided", "accepted", "rejected", "drawn"), "either may happen, each is certain, all, none; all requests alike", default="random"),
         number("spread", "w", "log2 of the tokens a draft row holds; 0: certain of its token", default=3, least=0),
+        real("temperature", "t", "divides the target's logits", default=1.0, least=1e-3),
         words("cut", ("whole", "cut"), "verify every slot, or a hashed number of them", default="whole"),
     )
     outputs = ("correct_len", "bonus", "cap_trim_lens")
 
+    def impossible(self, case: Case) -> str | None:
+        return "a cut hides what was drawn" if case.values == "drawn" and case.cut == "cut" else None
+
     def inputs(self, case: Case, draw: Draw) -> Inputs:
+        if case.values == "drawn":
+            rows = logits(draw, case.slots, case.vocab, "random")
+            return self._alike(case, draw, rows, draw.integers(case.slots - 1, low=0, high=case.vocab))
         batch, slots, vocab = case.batch, case.slots, case.vocab
         tokens = draw.integers(batch, slots, low=0, high=vocab)
         rows = logits(draw, batch * slots, vocab, "random").view(batch, slots, vocab)
@@ -47,22 +56,22 @@ class dspark_accept_sampling:
             sure = torch.full_like(sure, case.values == "accepted")
         if case.values != "random":
             rows[:, :-1].scatter_(2, tokens[:, 1:, None], torch.where(sure, 40.0, -math.inf)[:, :, None])
-        held = (tokens[:, 1:, None] + 5 * torch.arange(1 << case.spread, device=draw.device)) % vocab
-        draft = torch.full((batch, slots - 1, vocab), -math.inf, device=draw.device).scatter_(2, held, 0.0)
         lens = draw.integers(batch, low=1, high=slots + 1).to(torch.int32) if case.cut == "cut" else None
-        return Inputs(
-            case,
-            draw.device,
-            candidates=tokens,
-            target_logits=rows.flatten(0, 1),
-            draft_logits=draft,
-            draft_probs=(draft == 0).float() * 2.0**-case.spread,
-            temperatures=torch.ones(batch, 1, device=draw.device),
-            verify_lens=lens,
-        )
+        return _inputs(case, draw.device, tokens, rows, tokens[:, 1:], lens)
 
-    def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Judged]:
-        p = torch.softmax(x.target_logits.double(), -1).view(x.case.batch, x.case.slots, -1)
+    def _alike(self, case: Case, draw: Draw, rows: torch.Tensor, first: torch.Tensor) -> Inputs:
+        """Requests with the same rows: draft row i is flat over tokens from first[i] on, and each draft is drawn from it."""
+        tokens = draw.integers(case.batch, case.slots, low=0, high=case.vocab)
+        tokens[:, 1:] = (first + 5 * draw.integers(case.batch, case.slots - 1, low=0, high=1 << case.spread)) % case.vocab
+        return _inputs(case, draw.device, tokens, rows.repeat(case.batch, 1, 1), first.expand(case.batch, -1), None)
+
+    def again(self, x: Inputs, draw: Draw) -> Inputs:
+        """Four times the requests, with the same rows and fresh drafts."""
+        case = Case(x.case.op, x.case.id, {**x.case.point, "batch": AGAIN * x.case.batch})
+        return self._alike(case, draw, x.target_logits[: case.slots], x.drafted_from[0])
+
+    def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Judged | Drawn]:
+        p = torch.softmax(x.target_logits.double() / x.temperatures.double().repeat_interleave(x.case.slots, 0), -1).view(x.case.batch, x.case.slots, -1)
         chosen = x.candidates[:, 1:, None]
         at_p, at_q = p[:, :-1].gather(2, chosen).squeeze(2), x.draft_probs.gather(2, chosen).squeeze(2).double()
         stop = stops(at_p > at_q * (1 + CLOSE), at_p <= 0, block=False)
@@ -74,7 +83,9 @@ class dspark_accept_sampling:
             return _joint(actual, x.candidates, stop, support, lens)
 
         lengths = Judged(lambda actual: _fits(actual, x.case.batch))
-        return {"correct_len": lengths, "bonus": Judged(joint), "cap_trim_lens": lengths}
+        if x.case.values != "drawn":
+            return {"correct_len": lengths, "bonus": Judged(joint), "cap_trim_lens": lengths}
+        return {"correct_len": lengths, "bonus": _law(x, p[0]), "cap_trim_lens": lengths}
 
     def convert(self, x: Inputs, outputs: dict[str, Any], semantics: Semantics) -> dict[str, Any]:
         """The bonus is judged with the lengths beside it: int64 [batch, 3] (correct_len, trim, bonus)."""
@@ -90,7 +101,7 @@ class dspark_accept_sampling:
             count = 0
             while count + 1 < len(tokens) and lines[count][tokens[count + 1]] > -math.inf:
                 count += 1
-            weight = [math.exp(value - max(lines[count])) for value in lines[count]]
+            weight = [math.exp((value - max(lines[count])) / x.case.temperature) for value in lines[count]]
             whole = sum(weight)
             left = [w / whole for w in weight]
             if count + 1 < len(tokens):
@@ -106,6 +117,48 @@ class dspark_accept_sampling:
     def work(self, case: Case) -> Work:
         elements = case.batch * case.slots * case.vocab
         return Work(6 * elements, 8 * elements)
+
+
+def _inputs(case: Case, device: str, tokens: torch.Tensor, rows: torch.Tensor, first: torch.Tensor, lens: torch.Tensor | None) -> Inputs:
+    held = (first[:, :, None] + 5 * torch.arange(1 << case.spread, device=device)) % case.vocab
+    draft = torch.full((case.batch, case.slots - 1, case.vocab), -math.inf, device=device).scatter_(2, held, 0.0)
+    return Inputs(
+        case,
+        device,
+        candidates=tokens,
+        drafted_from=first,
+        target_logits=rows.flatten(0, 1),
+        draft_logits=draft,
+        draft_probs=(draft == 0).float() * 2.0**-case.spread,
+        temperatures=torch.full((case.batch, 1), case.temperature, device=device),
+        verify_lens=lens,
+    )
+
+
+def _law(x: Inputs, p: torch.Tensor) -> Drawn | Judged:
+    """The token emitted after each slot, where the slots before it were accepted, follows the target."""
+    slots = x.case.slots
+    q = torch.cat((x.draft_probs[0].double(), p[-1:]))
+    place = torch.arange(slots, device=p.device)
+    following = torch.roll(x.candidates, -1, 1)
+
+    def ids(lens: torch.Tensor) -> torch.Tensor:
+        count, bonus = lens[:, :1], lens[:, 2:]
+        return torch.where(place < count, following, torch.where(place == count, bonus, -1)).T
+
+    def instead() -> list[Instead]:
+        plain, common = torch.softmax(x.target_logits[:slots].double(), -1), torch.minimum(p, q)
+        return [
+            Instead("ignored-flag", "temperature is ignored: tokens follow the logits as they are", plain),
+            Instead("distribution", "Every draft is accepted: tokens follow the draft's row", q),
+            Instead("distribution", "The draft is not taken off what a rejection leaves", common + (1 - common.sum(1, keepdim=True)) * p),
+        ]
+
+    def structure(actual: Any) -> Said:
+        every = torch.ones_like(x.candidates, dtype=torch.bool)
+        return _joint(actual, x.candidates, every, (p > 0).expand(len(every), -1, -1), torch.full_like(x.candidates[:, 0], slots))
+
+    return emitted.follows(Judged(structure), ids, p, False, "slot", instead)
 
 
 def _fits(actual: Any, batch: int) -> Said:

@@ -8,25 +8,16 @@ from typing import Any
 from harness.contracts import rounding
 from harness.contracts._torch import torch
 from harness.contracts.axes import Case, number, words
-from harness.contracts.expected import Judged
+from harness.contracts.expected import Drawn, Judged
 from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.registry import Semantics, Work, contract
-from harness.contracts.speculative import chain_rules, chances
+from harness.contracts.sampling.drawing import AGAIN
+from harness.contracts.speculative import chain_laws, chain_rules, chances, emitted, trees
 from harness.contracts.speculative.walk import Walk, final_range, normalised
 
 BATCH = number("batch", "b", "requests")
 SLOTS = number("slots", "n", "verified slots a request: the current token and slots - 1 drafts")
 VOCAB = number("vocab", "v", "vocabulary size")
-
-
-def verify_buffers(batch: int, slots: int, steps: int, device: str) -> dict[str, torch.Tensor]:
-    """The three tensors a verify kernel fills, as SGLang allocates them, holding -7 where it leaves them uninitialised."""
-    return {
-        "predicts": torch.full((batch * slots,), -7, dtype=torch.int32, device=device),
-        "accept_index": torch.full((batch, steps), -1, dtype=torch.int32, device=device),
-        "accept_token_num": torch.full((batch,), -7, dtype=torch.int32, device=device),
-        "retrive_index": torch.arange(batch * slots, dtype=torch.int64, device=device).view(batch, slots),
-    }
 
 
 def chain_links(batch: int, slots: int, device: str) -> dict[str, torch.Tensor]:
@@ -47,6 +38,8 @@ class chain_verify:
     [batch, slots - 1, vocab], uniform_samples [batch, slots - 1], uniform_final [batch], all fp32 -> accept_token_num [batch],
     accept_index [batch, slots] (-1 after the path), predicts [batch * slots] (undefined off the path), filled in place.
     The final token is the inverse of the cumulative sum of max(p - q, 0) at the first rejection, of p after the last draft.
+    values `drawn` and `grid` (emitted.py): the tokens emitted after each node must follow p, whatever the drafts and whatever the coins
+    decide; of mode block the first, which alone has a law of its own.
     A token with p = 0 is never accepted; one with q = 0 cannot have been drafted, so either decision is right (mode block:
     rejected); a draft row of NaN counts as no draft. semantics `uniforms`: own, when the provider cannot take ours.
     """
@@ -62,8 +55,13 @@ class chain_verify:
     semantics = {"uniforms": ("supplied", "own")}
     mutates = ("predicts", "accept_index", "accept_token_num")
 
+    def impossible(self, case: Case) -> str | None:
+        return chain_laws.impossible(case)
+
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         batch, slots, vocab, device = case.batch, case.slots, case.vocab, draw.device
+        if case.values in emitted.LAWS:
+            return self._law(case, draw, chain_laws.rows(case, draw))
         target = torch.empty(batch, slots, vocab, device=device)
         draft = torch.empty(batch, slots - 1, vocab, device=device)
         tokens = draw.integers(batch, slots, low=0, high=vocab)
@@ -81,11 +79,22 @@ class chain_verify:
             draft_probs=draft,
             uniform_samples=chances.coins(draw, batch, slots - 1, values=case.values),
             uniform_final=chances.coins(draw, batch, values=case.values),
-            **verify_buffers(batch, slots, slots, device),
+            **trees.verify_buffers(batch, slots, slots, device),
             **chain_links(batch, slots, device),
         )
 
-    def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Judged]:
+    def _law(self, case: Case, draw: Draw, rows: chain_laws.Rows) -> Inputs:
+        buffers = trees.verify_buffers(case.batch, case.slots, case.slots, draw.device)
+        return Inputs(case, draw.device, **chain_laws.requests(case, draw, rows), **buffers, **chain_links(case.batch, case.slots, draw.device))
+
+    def again(self, x: Inputs, draw: Draw) -> Inputs:
+        """Four times the requests, with the same rows and fresh drafts and coins."""
+        case = Case(x.case.op, x.case.id, {**x.case.point, "batch": AGAIN * x.case.batch})
+        return self._law(case, draw, chain_laws.Rows(x.target_probs[0], x.draft_probs[0]))
+
+    def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Judged | Drawn]:
+        if x.case.values in emitted.LAWS:
+            return chain_laws.reference(x)
         walk = _walk(x, own=semantics["uniforms"] == "own")
         return {"accept_token_num": Judged(walk.judge_count), "accept_index": Judged(walk.judge_index), "predicts": Judged(walk.judge_predicts)}
 

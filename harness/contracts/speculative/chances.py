@@ -13,7 +13,7 @@ from harness.contracts.inputs import Draw
 from harness.contracts.sampling.distributions import probs
 
 UNIT = 1 << 24
-VALUES = ("random", "onehot", "matching", "rejected", "edges", "zerodraft", "nandraft", "decided", "float")
+VALUES = ("random", "onehot", "matching", "rejected", "edges", "zerodraft", "nandraft", "decided", "float", "drawn", "grid", "gridhot")
 
 
 def masses(draw: Draw, batch: int, vocab: int, kind: str = "random") -> torch.Tensor:

@@ -7,11 +7,12 @@ from typing import Any
 
 from harness.contracts._torch import torch
 from harness.contracts.axes import Case, number, real, words
-from harness.contracts.expected import Exact, Judged
+from harness.contracts.expected import Drawn, Exact, Judged
 from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.registry import Semantics, Work, contract
-from harness.contracts.speculative import chances, trees
-from harness.contracts.speculative.chain import BATCH, VOCAB, verify_buffers
+from harness.contracts.sampling.drawing import AGAIN
+from harness.contracts.speculative import chances, emitted, tree_laws, trees
+from harness.contracts.speculative.chain import BATCH, VOCAB
 from harness.contracts.speculative.chain_rules import inverse
 from harness.contracts.speculative.walk import Walk, final_range, normalised
 
@@ -30,7 +31,7 @@ def _tree(draw: Draw, case: Case, vocab: int) -> dict[str, torch.Tensor]:
         "parent": parent,
         "candidates": tokens,
         **trees.links(parent),
-        **verify_buffers(case.batch, case.slots, steps, draw.device),
+        **trees.verify_buffers(case.batch, case.slots, steps, draw.device),
     }
 
 
@@ -112,7 +113,8 @@ class tree_verify_sample:
     As tree_verify_greedy, with target_probs fp32 [batch, slots, vocab], uniform_samples [batch, slots] (the coin of the node whose
     children are tried), uniform_final [batch], threshold_single, threshold_acc. A child with p > 0 is accepted when coin <
     (p of it and the siblings before it) / threshold_acc, or p >= threshold_single. The final token comes from p without the
-    rejected children. draft_probs [batch, slots, vocab], zero, is the kernels' scratch for them.
+    rejected children. values `drawn` and `grid` (emitted.py): the token emitted after each node must follow its p, whatever the drafts.
+    draft_probs [batch, slots, vocab], zero, is the kernels' scratch for them.
     """
 
     axes = (
@@ -120,14 +122,24 @@ class tree_verify_sample:
         SLOTS,
         VOCAB,
         SHAPE,
-        words("values", ("random", "accepted", "rejected", "onehot", "edges", "float"), "input family", default="random"),
+        words("values", ("random", "accepted", "rejected", "onehot", "edges", "float", "drawn", "grid"), "input family", default="random"),
         real("single", "ts", "threshold_single", default=1.0),
         real("acc", "ta", "threshold_acc", default=1.0),
     )
     outputs = ("accept_token_num", "accept_index", "predicts")
     mutates = (*outputs, "draft_probs")
 
+    def impossible(self, case: Case) -> str | None:
+        return tree_laws.impossible(case)
+
+    def again(self, x: Inputs, draw: Draw) -> Inputs:
+        """Four times the requests, with the same tree and rows and fresh coins."""
+        case = Case(x.case.op, x.case.id, {**x.case.point, "batch": AGAIN * x.case.batch})
+        return Inputs(case, x.device, **tree_laws.requests(case, draw, tree_laws.Rows(x.parent[:1], x.candidates[:1], x.target_probs[:1])))
+
     def inputs(self, case: Case, draw: Draw) -> Inputs:
+        if case.values in emitted.LAWS:
+            return Inputs(case, draw.device, **tree_laws.requests(case, draw, tree_laws.rows(case, draw, _row)))
         made = _tree(draw, case, case.vocab)
         target = torch.empty(case.batch, case.slots, case.vocab, device=draw.device)
         for node in range(case.slots):
@@ -144,7 +156,9 @@ class tree_verify_sample:
             threshold_acc=case.acc,
         )
 
-    def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Judged]:
+    def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Judged | Drawn]:
+        if x.case.values in emitted.LAWS:
+            return tree_laws.reference(x)
         walk = _walk(x)
         return {"accept_token_num": Judged(walk.judge_count), "accept_index": Judged(walk.judge_index), "predicts": Judged(walk.judge_predicts)}
 

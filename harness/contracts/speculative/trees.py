@@ -68,6 +68,16 @@ def closure(parent: torch.Tensor) -> torch.Tensor:
     return seen
 
 
+def verify_buffers(batch: int, slots: int, steps: int, device: str) -> dict[str, torch.Tensor]:
+    """The three tensors a verify kernel fills, as SGLang allocates them, holding -7 where it leaves them uninitialised."""
+    return {
+        "predicts": torch.full((batch * slots,), -7, dtype=torch.int32, device=device),
+        "accept_index": torch.full((batch, steps), -1, dtype=torch.int32, device=device),
+        "accept_token_num": torch.full((batch,), -7, dtype=torch.int32, device=device),
+        "retrive_index": torch.arange(batch * slots, dtype=torch.int64, device=device).view(batch, slots),
+    }
+
+
 @dataclass(frozen=True)
 class Beams:
     """What EAGLE's draft loop hands over: `parent_list` int64 [batch, topk (steps - 1) + 1] (none for one step), the node each

@@ -74,6 +74,18 @@ class Walk:
     support: torch.Tensor
     steps: int
 
+    @classmethod
+    def structure(cls, x: Any, parent: torch.Tensor, depth: torch.Tensor, steps: int) -> Walk:
+        """What holds whatever the coins decide: a path of drafts with mass, and a final token with mass."""
+        batch, slots, vocab = x.target_probs.shape
+        above = parent.clamp(min=0)
+        p = x.target_probs[torch.arange(batch, device=parent.device)[:, None], above, x.candidates]
+        stop = torch.ones_like(parent, dtype=torch.bool)
+        for node in range(1, slots):
+            stop[:, node] = stop.gather(1, above[:, node : node + 1]).squeeze(1) & (p[:, node] > 0)
+        low = torch.zeros_like(parent)
+        return cls(x.candidates, parent, stop, depth, low, low + vocab - 1, x.target_probs > 0, steps)
+
     def judge_count(self, actual: Any) -> Said:
         """accept_token_num [batch]."""
         said = _form(actual, (self.stop.shape[0],))

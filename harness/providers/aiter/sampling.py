@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.contracts import Case
+from harness.contracts.sampling.drawing import too_many
 from harness.providers.aiter import kernels
 from harness.providers.registry import implements
 from harness.providers.resolve import resolve
@@ -69,11 +70,22 @@ def top_k_renorm_row_by_row(x: Any) -> Any:
     return torch.cat(rows)
 
 
-@implements("top_k_top_p_sample", library="aiter", platforms=ROCM, semantics=JOINT, kernels=kernels.always("top_k_top_p_sampling_from_probs"))
+@implements(
+    "top_k_top_p_sample",
+    library="aiter",
+    platforms=ROCM,
+    semantics=JOINT,
+    accepts=too_many,
+    kernels=kernels.always("top_k_top_p_sampling_from_probs"),
+)
 def top_k_top_p_sample(x: Any) -> Any:
     """A row of probabilities a draw: up to 256 tokens of 65,536 and more take another path than the rest."""
-    top_k, top_p = kept(x.repeated("top_k"), x.probs.shape[1]), split(x.repeated("top_p"), 0.0)
-    return registered().top_k_top_p_sampling_from_probs(x.repeated("probs"), None, *top_k, *top_p, True)
+
+    def draw(part: Any) -> Any:
+        top_k, top_p = kept(part.repeated("top_k"), part.probs.shape[1]), split(part.repeated("top_p"), 0.0)
+        return registered().top_k_top_p_sampling_from_probs(part.repeated("probs"), None, *top_k, *top_p, True)
+
+    return x.in_batches(draw)
 
 
 @implements(
@@ -86,7 +98,7 @@ def top_k_top_p_sample_indices(x: Any) -> Any:
 
 
 def _no_top_k(case: Case) -> str | None:
-    return None if (case.k <= 0 or case.k >= case.vocab) and case.form != "mixed" else "AITER's top-p sampler has no top_k"
+    return too_many(case) if (case.k <= 0 or case.k >= case.vocab) and case.form != "mixed" else "AITER's top-p sampler has no top_k"
 
 
 @implements(
@@ -100,7 +112,8 @@ def _no_top_k(case: Case) -> str | None:
 )
 def top_p_sample(x: Any) -> Any:
     """Its top-p sampler alone, a row of probabilities a draw."""
-    return registered().top_p_sampling_from_probs(x.repeated("probs"), None, *split(x.repeated("top_p"), 0.0), True)
+    top_p = registered().top_p_sampling_from_probs
+    return x.in_batches(lambda part: top_p(part.repeated("probs"), None, *split(part.repeated("top_p"), 0.0), True))
 
 
 def _uncapped(case: Case) -> str | None:
@@ -142,6 +155,14 @@ class GreedyMixed(_IntoIds):
         resolve("aiter.ops.sample:mixed_sample")(self.ids, self.logits, self.temperatures)
 
 
+ONE_LAUNCH = 1 << 28  # elements
+
+
+def _one_launch(case: Case) -> str | None:
+    elements = case.batch * case.draws * case.vocab
+    return f"all draws are one launch here, which would hold {elements:,} logits" if elements > ONE_LAUNCH else None
+
+
 class _FromProbs(_IntoIds):
     def rows(self, x: Any) -> Any:
         """Log-probabilities at temperature 1, a row a draw."""
@@ -150,7 +171,7 @@ class _FromProbs(_IntoIds):
         return torch.log(x.repeated("probs"))
 
 
-@implements("sample", library="aiter", platforms=ROCM, kernels=kernels.always("random_sample"))
+@implements("sample", library="aiter", platforms=ROCM, accepts=_one_launch, kernels=kernels.always("random_sample"))
 class Sample(_FromProbs):
     """random_sample: the exponential race."""
 
@@ -158,7 +179,7 @@ class Sample(_FromProbs):
         resolve("aiter.ops.sample:random_sample")(self.ids, self.logits, self.temperatures)
 
 
-@implements("sample", library="aiter", name="aiter_mixed", platforms=ROCM, kernels=kernels.always("mixed_sample"))
+@implements("sample", library="aiter", name="aiter_mixed", platforms=ROCM, accepts=_one_launch, kernels=kernels.always("mixed_sample"))
 class SampleMixed(_FromProbs):
     """mixed_sample at temperature 1."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.contracts import Case
+from harness.contracts.sampling.drawing import too_many
 from harness.providers.registry import implements
 
 CUDA = {"cuda"}
@@ -69,20 +70,24 @@ def top_k_top_p_sample_joint(x: Any) -> Any:
     return _sampled(x, "joint")
 
 
-@implements("top_k_top_p_sample", library="flashinfer", name="flashinfer_rows", platforms=CUDA, semantics=JOINT)
+@implements("top_k_top_p_sample", library="flashinfer", name="flashinfer_rows", platforms=CUDA, semantics=JOINT, accepts=too_many)
 def top_k_top_p_sample_rows(x: Any) -> Any:
     """A row of probabilities a draw, joint: how SGLang's sampler calls it."""
     from flashinfer.sampling import top_k_top_p_sampling_from_probs
 
-    return top_k_top_p_sampling_from_probs(x.repeated("probs"), x.repeated("top_k"), x.repeated("top_p"), filter_apply_order="joint")
+    def draw(part: Any) -> Any:
+        k, p = part.repeated("top_k"), part.repeated("top_p")
+        return top_k_top_p_sampling_from_probs(part.repeated("probs"), k, p, filter_apply_order="joint")
+
+    return x.in_batches(draw)
 
 
-@implements("min_p_sample", library="flashinfer", platforms=CUDA)
+@implements("min_p_sample", library="flashinfer", platforms=CUDA, accepts=too_many)
 def min_p_sample(x: Any) -> Any:
     """A row of probabilities a draw: how SGLang's sampler calls it."""
     from flashinfer.sampling import min_p_sampling_from_probs
 
-    return min_p_sampling_from_probs(x.repeated("probs"), x.repeated("min_p"))
+    return x.in_batches(lambda part: min_p_sampling_from_probs(part.repeated("probs"), part.repeated("min_p")))
 
 
 @implements("min_p_sample", library="flashinfer", name="flashinfer_indices", platforms=CUDA)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.contracts import Case
+from harness.contracts.sampling.drawing import too_many
 from harness.providers.registry import implements
 from harness.providers.resolve import resolve
 from harness.providers.sglang_triton.choosing import MARKOV, markov
@@ -20,12 +21,12 @@ def temperature_softmax(x: Any) -> Any:
     return resolve("sglang.kernels.ops.sampling:softmax")(x.logits, temperatures(x))
 
 
-@implements("sample", library="sglang", name="sglang_torch_markov", platforms=ANYWHERE)
+@implements("sample", library="sglang", name="sglang_torch_markov", platforms=ANYWHERE, accepts=too_many)
 def markov_sample(x: Any) -> Any:
     """DSPARK's Gumbel sampler in PyTorch, from log-probabilities at temperature 1."""
     import torch
 
-    return markov(resolve(MARKOV).torch, torch.log(x.repeated("probs")), 1.0)
+    return x.in_batches(lambda part: markov(resolve(MARKOV).torch, torch.log(part.repeated("probs")), 1.0))
 
 
 class _Request:

@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from harness.contracts import Case
+from harness.contracts.sampling.drawing import too_many
 from harness.errors import Unsupported
 from harness.providers.isolate import isolate
 from harness.providers.registry import implements
@@ -58,6 +59,10 @@ def _fp32(case: Case) -> str | None:
     return None if case.dtype == "fp32" else "SGLang's sampler is given fp32 probabilities (logits are made fp32 before it)"
 
 
+def _drawn(case: Case) -> str | None:
+    return _fp32(case) or too_many(case)
+
+
 def call_sampler(x: Any, probs: Any, top_k: Any, top_p: Any, min_p: Any = None, seeds: Any = None, positions: Any = None, **more: Any) -> Any:
     """top_k_top_p_min_p_sampling_from_probs_torch with the parameters as [rows]."""
     import torch
@@ -97,19 +102,20 @@ def min_p_filter(x: Any) -> Any:
     return _weights(x, 1 << 30, 1.0, x.min_p)
 
 
-@implements("sample", library="sglang", name="sglang_torch", platforms=ANYWHERE, accepts=_fp32, notes=(TAKEN,))
+@implements("sample", library="sglang", name="sglang_torch", platforms=ANYWHERE, accepts=_drawn, notes=(TAKEN,))
 def sample(x: Any) -> Any:
-    return sampler(x, "sampling_from_probs_torch")(x.repeated("probs"))
+    draw = sampler(x, "sampling_from_probs_torch")
+    return x.in_batches(lambda part: draw(part.repeated("probs")))
 
 
-@implements("top_k_top_p_sample", library="sglang", name="sglang_torch", platforms=ANYWHERE, semantics=JOINT, accepts=_fp32, notes=(TAKEN,))
+@implements("top_k_top_p_sample", library="sglang", name="sglang_torch", platforms=ANYWHERE, semantics=JOINT, accepts=_drawn, notes=(TAKEN,))
 def top_k_top_p_sample(x: Any) -> Any:
-    return call_sampler(x, x.repeated("probs"), x.repeated("top_k"), x.repeated("top_p"))
+    return x.in_batches(lambda part: call_sampler(part, part.repeated("probs"), part.repeated("top_k"), part.repeated("top_p")))
 
 
-@implements("min_p_sample", library="sglang", name="sglang_torch", platforms=ANYWHERE, accepts=_fp32, notes=(TAKEN,))
+@implements("min_p_sample", library="sglang", name="sglang_torch", platforms=ANYWHERE, accepts=_drawn, notes=(TAKEN,))
 def min_p_sample(x: Any) -> Any:
-    return call_sampler(x, x.repeated("probs"), 1 << 30, 1.0, x.repeated("min_p"))
+    return x.in_batches(lambda part: call_sampler(part, part.repeated("probs"), 1 << 30, 1.0, part.repeated("min_p")))
 
 
 @implements(

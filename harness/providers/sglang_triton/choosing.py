@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.contracts import Case
+from harness.contracts.sampling.drawing import too_many
 from harness.providers.registry import implements
 from harness.providers.resolve import resolve
 
@@ -63,7 +64,7 @@ def markov(step: Any, logits: Any, temperature: float) -> Any:
         base_logits=logits,
         bias=torch.zeros_like(logits),
         temperatures=torch.full((rows,), temperature, dtype=torch.float32, device=logits.device),
-        key=0x5EED,
+        key=int(torch.randint(1 << 31, ())),
         offset=torch.zeros(1, dtype=torch.int64, device=logits.device),
         step=0,
         step_dtype=logits.dtype,
@@ -76,9 +77,9 @@ def markov_argmax(x: Any) -> Any:
     return markov(resolve(MARKOV).triton, x.logits, 0.0)
 
 
-@implements("sample", library="sglang", name="sglang_triton_markov", platforms=DEVICES)
+@implements("sample", library="sglang", name="sglang_triton_markov", platforms=DEVICES, accepts=too_many)
 def markov_sample(x: Any) -> Any:
     """From log-probabilities at temperature 1; its noise needs libdevice, which the interpreter has not."""
     import torch
 
-    return markov(resolve(MARKOV).triton, torch.log(x.repeated("probs")), 1.0)
+    return x.in_batches(lambda part: markov(resolve(MARKOV).triton, torch.log(part.repeated("probs")), 1.0))

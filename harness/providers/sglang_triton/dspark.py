@@ -45,7 +45,8 @@ def _off_cuda(*args: Any, **kwargs: Any) -> bool:
 def _fresh_buffers(*, bs: int, draft_token_num: int, device: Any) -> tuple[Any, ...]:
     import torch
 
-    from harness.contracts.speculative.chain import chain_links, verify_buffers
+    from harness.contracts.speculative.chain import chain_links
+    from harness.contracts.speculative.trees import verify_buffers
 
     made = verify_buffers(bs, draft_token_num, draft_token_num, str(torch.device(device)))
     links = chain_links(bs, draft_token_num, str(torch.device(device)))

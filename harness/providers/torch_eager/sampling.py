@@ -65,27 +65,32 @@ def min_p_filter(x: Any) -> Any:
 
 
 def drawn(weights: Any, draws: int) -> Any:
-    """Gumbel-max draws, which take rows of NaN or zeros without an error: int64 [rows, draws]."""
+    """Draws by the inverse of the cumulative sum in fp64, which take rows of NaN or zeros without an error: int32 [rows, draws]."""
     import torch
 
-    repeated = weights.float().repeat_interleave(draws, 0)
-    noise = torch.empty_like(repeated).exponential_().clamp_min_(torch.finfo(torch.float32).tiny)
-    return (repeated / noise).argmax(-1).view(-1, draws)
+    through = torch.nan_to_num(weights.double()).cumsum(-1)
+    last = weights.shape[-1] - 1 - (weights > 0).flip(-1).int().argmax(-1, keepdim=True)
+    ids = torch.zeros(weights.shape[0], draws, dtype=torch.int32, device=weights.device)
+    for start in range(0, draws, 1 << 22):
+        part = ids[:, start : start + (1 << 22)]
+        coins = torch.rand(part.shape, dtype=torch.float64, device=weights.device) * through[:, -1:]
+        part.copy_(torch.minimum(torch.searchsorted(through, coins, right=True), last))
+    return ids
 
 
 @implements("sample", library="torch", name="torch_eager", platforms=ANYWHERE)
 def sample(x: Any) -> Any:
-    return drawn(x.probs, x.case.draws)
+    return drawn(x.probs, x.draws)
 
 
 @implements("top_k_top_p_sample", library="torch", name="torch_eager", platforms=ANYWHERE, semantics={"ties": "all", "order": "joint"})
 def top_k_top_p_sample(x: Any) -> Any:
-    return drawn(filtered(x.probs, x.top_k, x.top_p), x.case.draws)
+    return drawn(filtered(x.probs, x.top_k, x.top_p), x.draws)
 
 
 @implements("min_p_sample", library="torch", name="torch_eager", platforms=ANYWHERE)
 def min_p_sample(x: Any) -> Any:
-    return drawn(above_share(x.probs, x.min_p), x.case.draws)
+    return drawn(above_share(x.probs, x.min_p), x.draws)
 
 
 @implements("seeded_sample", library="torch", name="torch_eager", platforms=ANYWHERE, semantics={"ties": "all"})

@@ -1,0 +1,194 @@
+"""Do draws follow their distribution: exact support, then the questions of `tally`, then a name for what is wrong.
+
+Pure: ids and the contract's probabilities in, an Outcome out. docs/distribution.md derives the levels and the power.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.checks.outcome import Outcome
+from harness.checks.power import CONFIRM, DOUBT, SURE, TOKENS, detectable
+from harness.checks.support import one_of
+from harness.checks.tally import MANY, Answer, Array, Tally, questions, verdict
+from harness.contracts.expected import Drawn, Instead
+
+SAMPLE = 1 << 20  # draws whose order is looked at
+_CHUNK = 1 << 24  # ids counted at once
+_LIKELIER = 20.0  # in nats: how much better a mistake must explain the draws than the contract does
+_FITS = 1e-4  # and the p-value it must reach itself
+
+
+def drawn(actual: Any, expected: Drawn, confirm: bool = False) -> Outcome:
+    """Judges draws; `confirm`: this is the second look, with four times the draws of one that was suspicious."""
+    if expected.first is not None:
+        said = expected.first.judge(actual)
+        if said:
+            return Outcome(*said)
+    ids = actual if expected.ids is None else expected.ids(actual)
+    ids = ids.reshape(expected.allowed.shape[0], -1)
+    if expected.draws and ids.shape[1] != expected.draws:
+        return Outcome("shape", f"expected {expected.draws} draws a row, got {ids.shape[1]}")
+    vocab = expected.allowed.shape[1]
+    outside = (ids >= vocab) | (ids < (0 if expected.ids is None else -1))
+    if bool(outside.any()):
+        return one_of(ids, expected)
+    counts = _counted(ids, vocab)
+    if expected.valid is not None:
+        counts = counts * expected.valid[:, None]
+    wrong = bool(((counts > 0) & ~expected.allowed).any())
+    tally = _tally(ids, counts, expected)
+    watched = {name: at.cpu().numpy() for name, at in expected.watched.items()}
+    answers = [] if wrong else questions(tally, watched)
+    if not wrong and not answers:
+        return Outcome(error=0.0)
+    figures = _figures(tally, answers)
+    everywhere, somewhere = _greedy(counts, expected)
+    if everywhere:
+        return Outcome("silently-greedy", everywhere, figures=figures)
+    if wrong or somewhere:
+        named = _named(counts, expected)
+        if named is not None:
+            return Outcome(named.reason, named.text, figures=figures)
+        if wrong:
+            return one_of(ids, expected) if expected.ids is None else _foreign(counts, expected)
+        return Outcome("silently-greedy", somewhere, figures=figures)
+    worst = verdict(answers)
+    level = CONFIRM if confirm else DOUBT
+    figures["p_value"] = worst.p
+    if worst.p >= level:
+        return Outcome(error=max(0.0, math.log(max(worst.p, 1e-300)) / math.log(level)), figures=figures)
+    reason, text = _explained(worst, answers, counts, expected)
+    return Outcome(reason, text, figures=figures, suspicious=not confirm and worst.p >= SURE)
+
+
+def _counted(ids: torch.Tensor, vocab: int) -> torch.Tensor:
+    """int64 [rows, vocab] draws of each token."""
+    rows = ids.shape[0]
+    counts = torch.zeros(rows * (vocab + 1), dtype=torch.int64, device=ids.device)
+    start = torch.arange(rows, device=ids.device)[:, None] * (vocab + 1) + 1
+    step = max(1, _CHUNK // max(rows, 1))
+    for first in range(0, ids.shape[1], step):
+        counts += torch.bincount((ids[:, first : first + step].long() + start).flatten(), minlength=len(counts))
+    return counts.view(rows, vocab + 1)[:, 1:]
+
+
+def _rows(expected: Drawn) -> torch.Tensor:
+    rows = expected.allowed.any(1)
+    return rows if expected.valid is None else rows & expected.valid
+
+
+def _tally(ids: torch.Tensor, counts: torch.Tensor, expected: Drawn) -> Tally:
+    held = expected.weights * expected.required
+    mass = held.sum(1, keepdim=True)
+    band = expected.weights * (expected.allowed & ~expected.required)
+    low, high = torch.zeros_like(mass), band.sum(1, keepdim=True)
+    if expected.kept is not None and bool((high > 0).any()):
+        free = (expected.kept - expected.required.sum(1)).clamp(min=0)[:, None]
+        known = expected.kept[:, None] >= 0
+        falling = band.sort(1, descending=True).values
+        place = torch.arange(band.shape[1], device=band.device)
+        entries = (band > 0).sum(1, keepdim=True)
+        most = (falling * (place < free)).sum(1, keepdim=True)
+        least = (falling * ((place >= entries - free) & (place < entries))).sum(1, keepdim=True)
+        low, high = torch.where(known, least, low), torch.where(known, most, high)
+    valid = _rows(expected)[:, None]
+    inside = counts * expected.required * valid
+    total = counts.sum(1) * valid.squeeze(1)
+    width = max(1, min(ids.shape[1], SAMPLE // max(ids.shape[0], 1)))
+    sample = torch.where(valid, ids[:, :width].long(), -1)
+
+    def host(value: torch.Tensor) -> Array:
+        return value.cpu().numpy()
+
+    return Tally(
+        counts=host(inside),
+        p=host(torch.where(valid & (mass > 0), held / mass.clamp_min(1e-300), 0.0)),
+        n=host(inside.sum(1)),
+        total=host(total),
+        low=host(torch.where(valid, low / (mass + low).clamp_min(1e-300), 0.0).squeeze(1)),
+        high=host(torch.where(valid, high / (mass + high).clamp_min(1e-300), 0.0).squeeze(1)),
+        sample=host(sample),
+        gap=expected.gap,
+    )
+
+
+def _figures(tally: Tally, answers: list[Answer]) -> dict[str, float | int | str]:
+    """Draws of the row with fewest, and the smallest relative bias of a token that they would show."""
+    rows = tally.n[tally.n >= MANY]
+    if not len(rows) or not answers:
+        return {"draws": int(tally.total.sum())}
+    figures: dict[str, float | int | str] = {"draws": int(tally.total.sum()), "draws_a_row": int(rows.min())}
+    for p in TOKENS:
+        slack = float(tally.slack(np.float64(p)))
+        figures[f"bias_at_{p:g}"] = detectable(int(rows.min()), p, len(rows), len(answers), slack)
+    return figures
+
+
+def _greedy(counts: torch.Tensor, expected: Drawn) -> tuple[str, str]:
+    """Whether every draw of all rows, or of one, is a most probable token where chance would not have it so, in words."""
+    mass = expected.weights * expected.allowed
+    best = mass == mass.amax(1, keepdim=True)
+    share = (mass * best).sum(1) / mass.sum(1).clamp_min(1e-300)
+    n = counts.sum(1) * _rows(expected)
+    stuck = (n > 0) & ((counts * best).sum(1) == n)
+    chance = torch.where(stuck, n * share.clamp(1e-300, 1.0).log(), 0.0)
+    drew = n > 0
+    if bool(stuck.sum() == drew.sum()) and float(chance.sum()) < math.log(SURE / 2):
+        return f"Every one of {int(n.sum())} draws is a most probable token of its row; of chance e^{float(chance.sum()):.4g}", ""
+    row = int(chance.argmin()) if len(chance) else 0
+    if len(chance) and float(chance[row]) < math.log(SURE / 2 / len(chance)):
+        return "", f"Every one of {int(n[row])} draws of row {row} is its most probable token, of probability {float(share[row]):.4g}"
+    return "", ""
+
+
+def _named(counts: torch.Tensor, expected: Drawn) -> Instead | None:
+    """The mistake that explains the draws, where the contract's own rule does not."""
+    valid = _rows(expected)[:, None]
+    counts = counts * valid
+    kept = expected.weights * expected.allowed
+    stray = 1 / counts.sum(1, keepdim=True).clamp(min=1)  # one foreign draw a row is no parameter ignored
+    honest = _likelihood(counts, (1 - stray) * kept / kept.sum(1, keepdim=True).clamp_min(1e-300) + stray / kept.shape[1])
+    best, best_value = None, honest + _LIKELIER
+    for other in expected.instead() if expected.instead else []:
+        value = _likelihood(counts, other.weights)
+        if value > best_value and _fits(counts, other.weights, expected.gap):
+            best, best_value = other, value
+    return best
+
+
+def _likelihood(counts: torch.Tensor, weights: torch.Tensor) -> float:
+    p = weights / weights.sum(1, keepdim=True).clamp_min(1e-300)
+    return float(torch.where(counts > 0, counts * p.log(), 0.0).sum())
+
+
+def _fits(counts: torch.Tensor, weights: torch.Tensor, gap: float) -> bool:
+    """Whether counts, whose order is not looked at, follow the weights."""
+    p = weights / weights.sum(1, keepdim=True).clamp_min(1e-300)
+    host = [value.cpu().numpy() for value in (counts, p, counts.sum(1))]
+    none = np.zeros(len(host[2]))
+    tally = Tally(*host, host[2], none, none, np.full((len(none), 1), -1), gap)
+    answers = questions(tally, {})
+    return not answers or verdict(answers).p > _FITS
+
+
+def _explained(worst: Answer, answers: list[Answer], counts: torch.Tensor, expected: Drawn) -> tuple[str, str]:
+    lines = [f"{answer.question}: {answer.text} (p = {answer.p:.3g})" for answer in sorted(answers, key=lambda a: a.p) if answer.p < DOUBT]
+    figures = "\n".join(lines or [f"{worst.question}: {worst.text} (p = {worst.p:.3g})"])
+    named = _named(counts, expected)
+    if named is not None:
+        return named.reason, f"{named.text}\n{figures}"
+    order = next((answer for answer in answers if answer.question == "order"), None)
+    if order is not None and order.p * len(answers) < DOUBT:
+        return "reused-random", f"Random numbers are used more than once\n{figures}"
+    return "distribution", f"Draws do not follow their distribution\n{figures}"
+
+
+def _foreign(counts: torch.Tensor, expected: Drawn) -> Outcome:
+    row, token = torch.nonzero((counts > 0) & ~expected.allowed)[0].tolist()
+    text = f"Row {row}: token {token}, which has no mass there, was drawn {int(counts[row, token])} times in {int(counts[row].sum())}"
+    return Outcome("support", text, figures={"row": row, "id": token})
