@@ -50,6 +50,7 @@ def cli() -> None:
 @click.option("--build-timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, help="Seconds a just-in-time build may take.")
 @click.option("--show", default=20, show_default=True, help="How many findings are explained in full.")
 @click.option("--json", "as_json", is_flag=True, help="Print result lines with their verdict instead of the table (default: the table).")
+@click.option("--show-power", is_flag=True, help="Print draws, seconds and the smallest bias that would show, a line a sampling cell (default: off).")
 @click.option("--profile-harness", is_flag=True, help="Print where the time went, by share (default: off).")
 def run(**options: Any) -> None:
     """Run cells and print the table; exit 1 when there is a finding."""
@@ -169,7 +170,9 @@ def probe(**options: Any) -> None:
 
 @cli.command()
 @click.argument("spec", default="sglang")
-@click.option("--platform", "platforms", multiple=True, metavar="NAME[,NAME]", help="Platforms or scenarios of scenarios.toml (default: hip, AITER off and on).")
+@click.option(
+    "--platform", "platforms", multiple=True, metavar="NAME[,NAME]", help="Platforms or scenarios of scenarios.toml (default: hip, AITER off and on)."
+)
 @click.option("--diff", metavar="SPEC", help="Show which hits came and went since this other version (default: judge against the accepted hits).")
 @click.option("--all", "everything", is_flag=True, help="The whole package (default: sampling, speculative decoding, grammars, attention and their kernels).")
 @click.option("--ledger", help="File of accepted hits, or 'none' (default: symbols/accepted.toml of the cases folder).")

@@ -65,7 +65,32 @@ def edges(off=OFF_K, spoilt=("nan", "zero")):
     yield from product("penalties", batch=4, vocab=111, length=[0, 64], frequency=[0, 2], presence=[0, -1.5], repetition=[1, 1.25])
 
 
+def drawn(draws, vocab, batch):
+    """Draws enough to see the distribution: where top-k is what binds, where top-p is, where both are off, by row, with ties, by min-p."""
+    yield from product("sample", batch=batch, vocab=vocab, values=["random", "peaked", "flat"], draws=draws)
+    yield from product("top_k_top_p_sample", batch=batch, vocab=vocab, k=10, p=[0.3, 0.95], draws=draws)
+    yield from product("top_k_top_p_sample", batch=batch, vocab=vocab, k=1 << 30, p=1, draws=draws)
+    yield from product("top_k_top_p_sample", batch=max(5, batch), vocab=vocab, k=10, p=0.8, form="mixed", draws=draws)
+    yield from product("top_k_top_p_sample", batch=batch, vocab=vocab, k=5, p=0.82, values="ties", draws=draws)
+    yield from product("min_p_sample", batch=batch, vocab=vocab, min_p=0.1, draws=draws)
+    yield from product("min_p_sample", batch=max(5, batch), vocab=vocab, min_p=0.1, form="mixed", draws=draws)
+
+
+def powers(draws):
+    """One row, for the table of detectable biases."""
+    for vocab, counts in ((1000, draws), (163840, [20_000, draws])):  # a library that takes a row a draw declines the last
+        yield from product("sample", batch=1, vocab=vocab, draws=counts)
+        yield from product("top_k_top_p_sample", batch=1, vocab=vocab, k=50, p=0.95, draws=counts)
+        yield from product("min_p_sample", batch=1, vocab=vocab, min_p=0.05, draws=counts)
+
+
 def smoke():
+    yield from product("sample", batch=3, vocab=111, draws=4000)
+    yield from product("top_k_top_p_sample", batch=2, vocab=111, k=10, p=[0.3, 0.95], draws=4000)
+    yield from product("top_k_top_p_sample", batch=5, vocab=111, k=10, p=0.8, form="mixed", draws=2000)
+    yield from product("min_p_sample", batch=5, vocab=111, min_p=0.1, form="mixed", draws=2000)
+    yield from product("sample", batch=1, vocab=9, values="flat", draws=100_000)
+    yield from product("seeded_sample", batch=128, vocab=111, seeds="fewseeds")
     yield from filters(111, 3, ["fp32", "fp16"])
     yield from product("top_k_renorm", batch=2, vocab=1025, k=[50, 51, 256, 257, 500])
     yield from product("top_p_renorm", batch=2, vocab=[9, 1025], p=[0.1, 0.9, 0.9999999])
@@ -87,6 +112,10 @@ def smoke():
 
 
 def pr():
+    yield from drawn(200_000, 1000, 3)
+    yield from powers(5_000_000)
+    yield from product("seeded_sample", batch=4000, vocab=111, seeds=["fewseeds", "fewpositions"], values=["random", "flat"])
+    yield from product("seeded_sample", batch=512, vocab=163840, seeds="fewseeds")
     yield from product("top_k_renorm", batch=3, vocab=1000, k=around(1000), form="rows")
     yield from product("top_k_renorm", batch=3, vocab=1000, k=[1, 50, 1000, 1001, 1 << 30, *OFF_K])
     yield from product("top_p_renorm", batch=3, vocab=1000, p=TOP_P, form="rows")
@@ -171,6 +200,13 @@ def arrays():
 
 def nightly():
     yield from pr()
+    yield from drawn(1_000_000, 111, 3)
+    for values in ("flat", "onehot", "tail"):  # tokens of probability 0 watched, and denormals beside real ones
+        yield from product("sample", batch=1, vocab=9, values=values, draws=100_000_000)
+    yield from product("top_k_top_p_sample", batch=1, vocab=9, k=3, p=0.9, draws=100_000_000)
+    yield from product("min_p_sample", batch=1, vocab=9, min_p=0.3, draws=100_000_000)
+    yield from product("sample", batch=1, vocab=[57345, 248320], draws=50_000)
+    yield from product("seeded_sample", batch=20000, vocab=111, k=[0, 10], p=[0.5, 1], seeds=["fewseeds", "fewpositions"])
     yield from edges()
     yield from arrays()
     for vocab in SERVED:

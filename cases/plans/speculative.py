@@ -19,6 +19,11 @@ OFF = 1 << 30
 
 
 def smoke():
+    yield from product("chain_verify", batch=512, slots=2, vocab=4, values="grid")
+    yield from product("tree_verify_sample", batch=192, slots=3, vocab=4, shape="wide", values="grid")
+    yield from product("tree_verify_sample", batch=1536, slots=3, vocab=8, shape="chain", values="grid")
+    yield from product("tree_verify_sample", batch=4000, slots=6, vocab=111, values="drawn")
+    yield from product("dspark_accept_sampling", batch=64, slots=4, vocab=111, values="drawn", spread=5, temperature=2)
     yield from product("chain_verify", batch=6, slots=4, vocab=111, values=FAMILIES)
     yield from product("chain_verify", batch=6, slots=4, vocab=111, values=BLOCK, mode="block")
     yield from product("chain_verify", batch=3, slots=[2, 3, 6, 9], vocab=9, mode=["token", "block"])
@@ -50,7 +55,22 @@ def smoke():
     yield from product("dspark_select_mixed", batch=[1, 256, 257])
 
 
+def laws(batch, vocab):
+    """What is emitted follows the target: grids, and draws."""
+    yield from product("chain_verify", batch=1536, slots=2, vocab=[3, 4, 8], values=["grid"])
+    yield from product("chain_verify", batch=6720, slots=2, vocab=[3, 5], values="gridhot")
+    yield from product("chain_verify", batch=98304, slots=3, vocab=[3, 4], values="grid")
+    yield from product("chain_verify", batch=172032, slots=3, vocab=4, values="gridhot")
+    yield from product("chain_verify", batch=batch, slots=4, vocab=vocab, values="drawn", mode=["token", "block"])
+    yield from product("tree_verify_sample", batch=960, slots=3, vocab=[4, 6, 8], shape="wide", values="grid")
+    yield from product("tree_verify_sample", batch=12288, slots=4, vocab=8, shape="chain", values="grid")
+    yield from product("tree_verify_sample", batch=batch, slots=6, vocab=vocab, values="drawn", shape=SHAPES)
+    yield from product("dspark_accept_sampling", batch=batch, slots=4, vocab=vocab, values="drawn", spread=5, temperature=[0.5, 1, 2])
+    yield from product("dspark_accept_sampling", batch=batch, slots=4, vocab=vocab, values="drawn", spread=0)
+
+
 def pr():
+    yield from laws(20000, 111)
     yield from product("chain_verify", batch=16, slots=5, vocab=1000, values=FAMILIES)
     yield from product("chain_verify", batch=16, slots=5, vocab=1000, values=BLOCK, mode="block")
     yield from product("chain_verify", batch=4, slots=4, vocab=[4096, 4097, *REAL])
@@ -90,6 +110,7 @@ def pr():
 
 def nightly():
     yield from pr()
+    yield from laws(50000, 1000)
     yield from threewise("chain_verify", batch=[1, 64], slots=[2, 5, 16], vocab=[9, 1000, 4097, 129280], values=BLOCK, mode=["token", "block"])
     yield from product("chain_verify", batch=7, slots=[3, 4, 6, 7, 8], vocab=REAL, values="float")
     yield from line("chain_verify", "batch", [1, 2, 4, 8, 16, 32, 64, 128, 256], slots=4, vocab=163840)

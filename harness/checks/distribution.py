@@ -14,7 +14,8 @@ import torch
 from harness.checks.outcome import Outcome
 from harness.checks.power import CONFIRM, DOUBT, SURE, TOKENS, detectable
 from harness.checks.support import one_of
-from harness.checks.tally import MANY, Answer, Array, Tally, questions, verdict
+from harness.checks.tails import Array
+from harness.checks.tally import MANY, Answer, Tally, questions, verdict
 from harness.contracts.expected import Drawn, Instead
 
 SAMPLE = 1 << 20  # draws whose order is looked at
@@ -124,7 +125,7 @@ def _figures(tally: Tally, answers: list[Answer]) -> dict[str, float | int | str
         return {"draws": int(tally.total.sum())}
     figures: dict[str, float | int | str] = {"draws": int(tally.total.sum()), "draws_a_row": int(rows.min())}
     for p in TOKENS:
-        slack = float(tally.slack(np.float64(p)))
+        slack = float(tally.slack(p))
         figures[f"bias_at_{p:g}"] = detectable(int(rows.min()), p, len(rows), len(answers), slack)
     return figures
 
@@ -169,9 +170,9 @@ def _likelihood(counts: torch.Tensor, weights: torch.Tensor) -> float:
 def _fits(counts: torch.Tensor, weights: torch.Tensor, gap: float) -> bool:
     """Whether counts, whose order is not looked at, follow the weights."""
     p = weights / weights.sum(1, keepdim=True).clamp_min(1e-300)
-    host = [value.cpu().numpy() for value in (counts, p, counts.sum(1))]
-    none = np.zeros(len(host[2]))
-    tally = Tally(*host, host[2], none, none, np.full((len(none), 1), -1), gap)
+    seen, chance, n = (value.cpu().numpy() for value in (counts, p, counts.sum(1)))
+    none = np.zeros(len(n))
+    tally = Tally(seen, chance, n, n, none, none, np.full((len(n), 1), -1), gap)
     answers = questions(tally, {})
     return not answers or verdict(answers).p > _FITS
 

@@ -59,7 +59,7 @@ class Tally:
         """Relative error of a probability by the fp32 sum that renormalises it: random in sign, so the root of its length."""
         return float(_ROUNDING * (8 + 4 * self.p.shape[1] ** 0.5))
 
-    def slack(self, p: Array, tokens: Array | int = 1) -> Array:
+    def slack(self, p: Any, tokens: Any = 1) -> Any:
         """Absolute error allowed in the probability p of a set of tokens."""
         return p * self.relative + np.sqrt(tokens) * _ROUNDING + self.gap
 
@@ -161,9 +161,8 @@ def _named(tally: Tally, watched: dict[str, Array]) -> Answer | None:
         return None
     found = []
     for name, ids in {"most probable token": tally.p.argmax(1), **watched}.items():
-        for row in rows:
-            if ids[row] >= 0 and tally.p[row, ids[row]] > 0:
-                found.append((f"{name} ({ids[row]}) of row {row}", row, tally.counts[row, ids[row]], tally.p[row, ids[row]], 1))
+        held = [(row, ids[row]) for row in rows if ids[row] >= 0 and tally.p[row, ids[row]] > 0]
+        found += [(f"{name} ({token}) of row {row}", row, tally.counts[row, token], tally.p[row, token], 1) for row, token in held]
     for row in rows:
         order = np.argsort(tally.p[row])
         rare = order[np.cumsum(tally.p[row][order]) <= TAIL]

@@ -153,7 +153,6 @@ class Script:
         check = into.require("harness.checks.support", "one_of" if isinstance(expected, OneOf) else "filtered")
         return [f"right &= {guard}({form} and {told}({name!r}, {check}({actual}, {built}({said})).text))"]
 
-
     def _drawn(self, into: Bundle, data: embed.Data, name: str, expected: Drawn, actual: str, guard: str) -> list[str]:
         """Support, then how far the most deviating token is from its share: a rougher look than `checks.distribution` takes."""
         told, lines = into.require(KIT, "told"), []

@@ -136,6 +136,8 @@ def _print(rows: list[tuple[Result, Verdict]], selection: Selection, options: di
     click.echo(report.totals(rows))
     if missing := uncovered(selection):
         click.echo(missing)
+    if options["show_power"]:
+        click.echo("\n" + report.power(result for result, _ in rows))
     if options["profile_harness"]:
         click.echo("\n" + report.harness_share(result for result, _ in rows))
 

@@ -47,11 +47,17 @@ def draws_well(x: Any) -> Any:
 
 @fault("sample", "pass", **ROWS)
 def was_unlucky_once(x: Any) -> Any:
-    """A clean control that must pass by its second look: the first draws favour a token as chance might."""
+    """A clean control that must pass by its second look: in the first draws a token lies five deviations off, as it may once in a while."""
     weights = _weights(x)
-    if x.draws == MANY["draws"]:
-        weights[0, weights[0].argmax()] *= 1.14
-    return _draw(weights, x.draws)
+    if x.draws != MANY["draws"]:
+        return _draw(weights, x.draws)
+    even = (torch.arange(x.draws, dtype=torch.float64, device=x.device) + 0.5) / x.draws
+    ids = _inverse(weights, even.expand(3, -1).contiguous()).gather(1, torch.rand(3, x.draws, device=x.device).argsort(1))
+    best = int(weights[0].argmax())
+    share = float(weights[0, best])
+    others = torch.nonzero(ids[0] != best).flatten()
+    ids[0, others[: round(5 * (x.draws * share * (1 - share)) ** 0.5)]] = best
+    return ids
 
 
 @fault("top_k_top_p_sample", "mismatch", "silently-greedy", batch=3, vocab=111, k=10, p=1.0)

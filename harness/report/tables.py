@@ -61,6 +61,23 @@ def totals(rows: Iterable[Judged]) -> str:
     return f"{sum(statuses.values())} rows: {by_status}; {ran or 'none ran'}; findings {kinds['finding'] + kinds['gone']}, known {kinds['known']}"
 
 
+def power(results: Iterable[Result]) -> str:
+    """A line a cell whose draws were held against their distribution: draws of a row, seconds of the call, p-value, and the smallest
+    relative bias of a token that would have been found, by the token's probability."""
+    table, tokens = [], []
+    for result in results:
+        for figures in result.figures.values():
+            if "draws_a_row" not in figures or "p_value" not in figures:
+                continue
+            biases = {name.removeprefix("bias_at_"): value for name, value in figures.items() if name.startswith("bias_at_")}
+            tokens = list(biases)
+            seconds = f"{result.seconds['kernel']:.3f}" if "kernel" in result.seconds else "-"  # the call that imported its library has none
+            shown = ["none" if value == "inf" else f"{100 * float(value):.3g} %" for value in biases.values()]
+            table.append([result.cell, str(figures["draws_a_row"]), seconds, f"{float(figures['p_value']):.3g}", *shown])
+    headers = ["cell", "draws a row", "seconds", "p-value", *(f"bias of p = {token}" for token in tokens)]
+    return tabulate(table, headers=headers, tablefmt="simple", disable_numparse=True) if table else "no cell drew often enough to show a bias"
+
+
 def harness_share(results: Iterable[Result]) -> str:
     """Seconds by share over all cells that ran, and milliseconds a cell."""
     total: Counter[str] = Counter()

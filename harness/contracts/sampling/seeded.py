@@ -17,7 +17,6 @@ from harness.contracts.sampling import filters, murmur
 from harness.contracts.sampling.distributions import BATCH, VALUES, VOCAB, probs
 from harness.contracts.sampling.drawing import AGAIN
 
-
 FEW = ("fewseeds", "fewpositions")
 GROUPS = 8  # distinct seeds or positions there
 

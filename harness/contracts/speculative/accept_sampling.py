@@ -34,7 +34,7 @@ class dspark_accept_sampling:
         BATCH,
         SLOTS,
         VOCAB,
-        words("values", ("random", "decided", "accepted", "rejected", "drawn"), "either may happen, each is certain, all, none; all requests alike", default="random"),
+        words("values", ("random", "decided", "accepted", "rejected", "drawn"), "possible, certain, all, none; requests alike", default="random"),
         number("spread", "w", "log2 of the tokens a draft row holds; 0: certain of its token", default=3, least=0),
         real("temperature", "t", "divides the target's logits", default=1.0, least=1e-3),
         words("cut", ("whole", "cut"), "verify every slot, or a hashed number of them", default="whole"),

@@ -105,7 +105,5 @@ def reference(x: Inputs) -> dict[str, Judged | Drawn]:
             Instead("distribution", "The draft is not taken off what a rejection leaves", common + (1 - common.sum(1, keepdim=True)) * p),
         ]
 
-    law = emitted.follows(
-        Judged(walk.judge_predicts), lambda pairs: emitted.by_node(pairs, slots)[:shown], p, x.case.values in emitted.GRIDS, "node", instead
-    )
+    law = emitted.follows(Judged(walk.judge_predicts), lambda pairs: emitted.by_node(pairs, slots)[:shown], p, x.case.values in emitted.GRIDS, "node", instead)
     return {"accept_token_num": Judged(walk.judge_count), "accept_index": Judged(walk.judge_index), "predicts": law}

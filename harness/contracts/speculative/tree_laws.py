@@ -99,9 +99,7 @@ def reference(x: Inputs) -> dict[str, Judged | Drawn]:
     def instead() -> list[Instead]:
         return [Instead("distribution", "Rejected children are not taken off what is left", _kept(p, x.parent[0], x.candidates[0]))]
 
-    law = emitted.follows(
-        Judged(walk.judge_predicts), lambda pairs: emitted.by_node(pairs, slots), p, x.case.values in emitted.GRIDS, "node", instead
-    )
+    law = emitted.follows(Judged(walk.judge_predicts), lambda pairs: emitted.by_node(pairs, slots), p, x.case.values in emitted.GRIDS, "node", instead)
     return {"accept_token_num": Judged(walk.judge_count), "accept_index": Judged(walk.judge_index), "predicts": law}
 
 
