@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from harness import checks
-from harness.contracts import Close, Exact, Filtered, Inputs, Judged, OneOf, fingerprint, make_inputs, op, ops
+from harness.contracts import Close, Drawn, Exact, Filtered, Inputs, Judged, OneOf, fingerprint, make_inputs, op, ops
 from harness.selection import DEFAULT_CASES, preset_cases
 
 # fp64 on both sides: what two formulas may differ by, as a share of the sum of |terms|
@@ -57,6 +57,9 @@ def _agree(value, expected, where):
     elif isinstance(expected, Filtered):
         outcome = checks.filtered(value, expected)
         assert outcome.right, f"{where}: {outcome.text}"
+    elif isinstance(expected, Drawn):  # the second formula says what may be drawn, not how often
+        said = checks.one_of(value, expected).text if expected.ids is None else expected.first.judge(value)
+        assert not said, f"{where}: {said}"
     elif isinstance(expected, Exact | OneOf | Judged):
         outcome = checks.judge(value, expected)
         assert outcome.right, f"{where}: {outcome.text}"
