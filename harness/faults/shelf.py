@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness.contracts import Case, Drawn, Expected, Filtered, Inputs, op
@@ -34,7 +34,7 @@ class Fault:
     reason: str
     platforms: frozenset[str]
     slow: bool
-    point: Mapping[str, Any] | None = None
+    point: Mapping[str, Any] | None = field(default=None, hash=False)
 
     @property
     def case(self) -> Case:

@@ -142,13 +142,13 @@ def _chance(p: torch.Tensor) -> torch.Tensor:
 
 
 def unseeded(ids: torch.Tensor, weights: torch.Tensor) -> bool:
-    """Whether two calls agree as two unrelated draws would, where one seed should make them agree everywhere."""
+    """Whether two calls agree as two unrelated draws would (told from other faults by 32 rows that differ), where one seed makes them agree."""
     rows = torch.arange(len(ids), device=ids.device)
     agree = ids[:, 0] == ids[:, 1]
     chance = _chance(weights)
     expected, spread = float(chance.sum()), float((chance * (1 - chance)).sum()) ** 0.5
     plausible = bool((weights[rows[:, None], ids] > 0).all())
-    return plausible and float((~agree).sum()) >= 4 and abs(float(agree.sum()) - expected) <= 4 * spread + 1
+    return plausible and float((~agree).sum()) >= 32 and abs(float(agree.sum()) - expected) <= 4 * spread + 1
 
 
 def ungrouped(ids: torch.Tensor, weights: torch.Tensor, seeds: str) -> tuple[str, str] | None:
