@@ -261,6 +261,21 @@ def keeps_the_draft_in_the_rest(x: Any) -> None:
     _emit(x, count, _last(x, count, taken=0.0))
 
 
+@fault("tree_verify_sample", "mismatch", "silently-greedy", batch=2000, slots=4, vocab=20, shape="wide", values="drawn")
+def verifies_a_tree_greedily(x: Any) -> None:
+    """Accepts the child that holds the target's best token, then takes the best."""
+    best = x.target_probs.argmax(2)
+    hit = x.candidates[:, 1:] == best[:, :1]
+    node = torch.where(hit.any(1), hit.int().argmax(1) + 1, 0)
+    rows = torch.arange(x.case.batch, device=x.device)
+    x.accept_token_num.copy_(node > 0)
+    x.accept_index.fill_(-1)
+    x.accept_index[:, 0] = x.retrive_index[:, 0]
+    x.accept_index[node > 0, 1] = x.retrive_index[rows, node][node > 0].to(x.accept_index.dtype)
+    x.predicts[x.retrive_index[:, 0]] = best[:, 0].to(x.predicts.dtype)
+    x.predicts[x.retrive_index[rows, node]] = best[rows, node].to(x.predicts.dtype)
+
+
 @fault("dspark_accept_sampling", "mismatch", "ignored-flag", batch=4000, slots=3, vocab=111, values="drawn", spread=5, temperature=2.0)
 def ignores_the_temperature(x: Any) -> Any:
     p = torch.softmax(x.target_logits.double(), 1).view(x.case.batch, x.case.slots, -1)
