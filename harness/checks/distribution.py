@@ -178,13 +178,13 @@ def _fits(counts: torch.Tensor, weights: torch.Tensor, gap: float) -> bool:
 
 
 def _explained(worst: Answer, answers: list[Answer], counts: torch.Tensor, expected: Drawn) -> tuple[str, str]:
-    lines = [f"{answer.question}: {answer.text} (p = {answer.p:.3g})" for answer in sorted(answers, key=lambda a: a.p) if answer.p < DOUBT]
-    figures = "\n".join(lines or [f"{worst.question}: {worst.text} (p = {worst.p:.3g})"])
+    order = next((answer for answer in answers if answer.question == "order" and answer.p * len(answers) < DOUBT), None)
+    accusing = sorted((answer for answer in answers if answer.p < DOUBT), key=lambda answer: (answer is not order, answer.p))
+    figures = "\n".join(f"{answer.question}: {answer.text} (p = {answer.p:.3g})" for answer in accusing or [worst])
     named = _named(counts, expected)
     if named is not None:
         return named.reason, f"{named.text}\n{figures}"
-    order = next((answer for answer in answers if answer.question == "order"), None)
-    if order is not None and order.p * len(answers) < DOUBT:
+    if order is not None:
         return "reused-random", f"Random numbers are used more than once\n{figures}"
     return "distribution", f"Draws do not follow their distribution\n{figures}"
 
