@@ -100,6 +100,17 @@ def test_a_map_is_a_baseline_and_a_ratchet(fake: type[FakeSession], tmp_path: Pa
     assert ask(tmp_path).exit_code == 0
 
 
+def test_a_baseline_that_cannot_be_read_is_replaced_as_its_message_says(fake: type[FakeSession], tmp_path: Path) -> None:
+    ask(tmp_path, "--accept")
+    (path,) = tmp_path.rglob("*.json")
+    whole = path.read_text()
+    path.write_text(whole[:40])
+    assert "--accept to replace it" in str(ask(tmp_path).exception)
+    assert "--accept to replace it" in str(ask(tmp_path, "--refresh").exception)
+    assert ask(tmp_path, "--accept").exit_code == 0
+    assert path.read_text() == whole
+
+
 def test_json_says_everything(fake: type[FakeSession], tmp_path: Path) -> None:
     fake.endings = {2: ("refused", "ValueError")}
     (report,) = json.loads(ask(tmp_path, "--json").output)
@@ -130,6 +141,8 @@ def test_a_library_stands_for_all_its_providers(fake: type[FakeSession], tmp_pat
         (["torch_eager.merge_state", "--axis", "heads=9..1"], "ranges"),
         (["torch_eager.merge_state", "--axis", "heads=1..100000"], "at most"),
         (["torch_eager.merge_state", "--axis", "heads=many"], "ranges"),
+        (["torch_eager.merge_state", "--axis", "heads=1,2", "--axis", "heads=3"], "twice"),
+        (["torch_eager.merge_state", "--axis", "heads=1..4096", "--axis", "tokens=1..4096", "--axis", "dim=1..4096"], "fewer values"),
         (["torch_eager.merge_state", "--axis", "dtype=fp7"], "bf16"),
         (["torch_eager.merge_state", "--axis", "heads=1", "--case", "t3"], "gives no"),
     ],

@@ -143,6 +143,8 @@ def test_a_user_who_may_not_open_the_device_is_told(tmp_path, monkeypatch):
         # HIP counts within what ROCr lets through
         ({"ROCR_VISIBLE_DEVICES": "5,7,GPU-8f2c3a"}, 3, [{"HIP_VISIBLE_DEVICES": name} for name in "012"]),
         ({"ROCR_VISIBLE_DEVICES": "5,7", "HIP_VISIBLE_DEVICES": "1"}, 1, [{"HIP_VISIBLE_DEVICES": "1"}]),
+        ({"HIP_VISIBLE_DEVICES": " 3 , 1,,0"}, 2, [{"HIP_VISIBLE_DEVICES": name} for name in ("3", "1", "3")]),
+        ({"HIP_VISIBLE_DEVICES": "3,-1,0"}, 1, [{"HIP_VISIBLE_DEVICES": "3"}]),
         ({"CUDA_VISIBLE_DEVICES": "2,6"}, 2, [{"HIP_VISIBLE_DEVICES": name, "CUDA_VISIBLE_DEVICES": name} for name in "26"]),
         ({"HIP_VISIBLE_DEVICES": "4", "CUDA_VISIBLE_DEVICES": "4"}, 1, [{"HIP_VISIBLE_DEVICES": "4", "CUDA_VISIBLE_DEVICES": "4"}]),
     ],
@@ -156,7 +158,7 @@ def test_each_worker_is_shown_one_device(tmp_path, monkeypatch, given, count, sh
 
 
 @pytest.mark.parametrize("mask", ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"])
-@pytest.mark.parametrize("value", ["", "-1"])
+@pytest.mark.parametrize("value", ["", "-1", " ", ",0", "-1,0"])
 def test_hidden_devices_are_none(tmp_path, monkeypatch, mask, value):
     monkeypatch.setenv(mask, value)
     assert platforms.machine_platform(root=rocm_files(tmp_path)) == "cpu"

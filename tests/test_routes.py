@@ -26,7 +26,7 @@ from harness.offline.routes.dispatch import Dispatch
 from harness.offline.routes.facts import load_facts
 from harness.offline.routes.heads import HeadGate
 from harness.offline.routes.judge import Judge, Route
-from harness.offline.routes.known import hold
+from harness.offline.routes.known import hold, unknowns
 from harness.offline.routes.linking import Undescribed
 from harness.offline.routes.parsing import Tree
 from harness.offline.routes.survey import Survey, compare, survey
@@ -369,6 +369,63 @@ def test_imported_whole_sglang_answers_the_same() -> None:
     found = {f"{row.target} {row.model} {row.tp}": row.backend for row in surveyed("0.5.23", "gfx950", "gfx942", "sm_90", "sm_100").routes}
     assert len(imported) == 288
     assert {key: found[key] for key in imported} == imported
+
+
+_AITER = "sglang/srt/layers/attention/aiter_backend.py"
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "question", "says"),
+    [
+        (_AITER, ("self.num_head_padded = 16 if", "self.heads_padded = 16 if"), "aiter decode, bf16 KV", "num_head_padded"),
+        (
+            _AITER,
+            ("        if self.use_mla:\n            _mla_low", "        if self.is_mla():\n            _mla_low"),
+            "aiter decode, fp8 KV",
+            "not recognised",
+        ),
+        (_AITER, ("def check_fp8_prefill_num_head(", "def check_fp8_heads("), "aiter fp8 prefill", "check_fp8_prefill_num_head"),
+        (_AITER, ("supported = _MLA_REDUCE_V1_HEADS.get", "supported = brand_new_table.get"), "aiter fp8 prefill", "brand_new_table"),
+        ("sglang/srt/layers/attention/dsa_backend.py", ("self.need_pad_heads = ", "self.pads = "), "dsa", "need_pad_heads"),
+        ("sglang/srt/speculative/eagle_utils.py", ("or (is_hip and not", "or (is_rocm_like and not"), "speculative verify, EAGLE3, a chain", "is_rocm_like"),
+        (
+            "sglang/srt/arg_groups/speculative_hook.py",
+            ("def _should_auto_enable_hip_rejection_sampling(", "def _should_enable("),
+            "speculative verify, EAGLE, a chain",
+            "turns it on",
+        ),
+        ("sglang/srt/arg_groups/overrides.py", ("def _sampling_backend_default(", "def _sampler("), "sampling backend by default", "known form"),
+    ],
+)
+def test_a_decision_of_another_form_is_a_finding_and_worse(edited: Callable[..., Source], file: str, change: tuple[str, str], question: str, says: str) -> None:
+    found = one(edited(file, change), "kimi-k3", 8)
+    assert [finding.text for finding in unknowns(found) if finding.model == question and says in finding.text]
+    assert any(row["worse"] and row["what"] == question for row in compare(one(source("0.5.23"), "kimi-k3", 8), found))
+    assert not unknowns(one(source("0.5.23"), "kimi-k3", 8))
+
+
+def test_a_route_that_is_not_known_any_more_is_worse(edited: Callable[..., Source]) -> None:
+    found = one(edited(_DEFAULT, ("def get_default_attn_backend(", "def choose_attn_backend(")), "kimi-k3", 8)
+    assert [row["worse"] for row in compare(one(source("0.5.23"), "kimi-k3", 8), found) if row["what"] == "route of kimi-k3"] == [True]
+
+
+def test_sources_that_do_not_parse_are_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "sglang" / "srt" / "server_args.py"
+    file.parent.mkdir(parents=True)
+    for text in (b"x = (\n", b"\xff\xfe", b"x = 1\x00"):
+        file.write_bytes(text)
+        done = run(str(tmp_path))
+        assert (done.exit_code, done.output) == (1, "")
+        assert isinstance(done.exception, UsageError)
+        assert "server_args.py" in str(done.exception)
+        assert "\n" not in str(done.exception)
+
+
+def test_a_repeated_option_is_one_row_and_no_version_is_a_mistake() -> None:
+    source("0.5.23")
+    twice = run("sglang==0.5.23", "--model", "kimi-k3,kimi-k3", "--model", "kimi-k3", "--tp", "8", "--tp", "8", "--target", "gfx950", "--json")
+    assert len(json.loads(twice.output)["routes"]) == 1
+    assert "sglang==VERSION" in str(run("").exception)
 
 
 def test_models_that_no_tp_divides_are_named() -> None:

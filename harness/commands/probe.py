@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import itertools
 import json
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def probe_axes(target: str, **options: Any) -> int:
     """Probes PROVIDER.OP; returns the exit code: 1 where a value ends otherwise than the baseline says."""
     selection = selection_of({**options, "preset": "smoke", "model": None, "tp": 1, "shard": "", "ops": (), "providers": (), "cells": ()})
     chosen = _providers(target)
-    axes = dict(_values(chosen[0].op, text) for text in options["axes"])
+    axes = _axes(chosen[0].op, options["axes"])
     folder = Path(options["baselines"] or os.environ.get("KERNEL_PARITY_BASELINES") or BASELINES)
     limits = Limits(options["timeout"], options["build_timeout"])
     with Session(selection.machine, plugins=tuple(options["plugins"]), limits=limits, seed=options["seed"]) as session:
@@ -60,6 +61,18 @@ def _providers(target: str) -> list[Provider]:
     if not found:
         raise unknown("provider", name, [provider.name for provider in known])
     return found
+
+
+def _axes(op_name: str, texts: tuple[str, ...]) -> dict[str, list[Any]]:
+    """The values by axis. Raises UsageError for an axis given twice and for more points than one map holds."""
+    axes: dict[str, list[Any]] = {}
+    for name, values in (_values(op_name, text) for text in texts):
+        if name in axes:
+            raise UsageError(f"--axis {name} is given twice; write its values in one: {name}=8,16..24")
+        axes[name] = values
+    if (points := math.prod(map(len, axes.values()))) > _MOST:
+        raise UsageError(f"{points} points are more than {_MOST}: probe fewer values at once")
+    return axes
 
 
 def _values(op_name: str, text: str) -> tuple[str, list[Any]]:
@@ -100,18 +113,18 @@ def _one(provider: Provider, axes: dict[str, list[Any]], selection: Selection, s
     axis_names = [name for name in op(provider.op).axes.by_name if name in axes]
     map_ = support.SupportMap(provider.op, provider.name, axis_names, "", {}, device, platform, versions)
     path = support.place_of(folder, map_)
-    before = support.load(path)
+    before = _before(path, options["accept"])
     base = _base(provider, axes, options["case"] or (before.case if before else ""), selection)
     if base is None:
         return {**empty, "status": "unsupported", "why": "it takes none of the presets' cases with these values; give one with --case"}
+    if before and before.case != base.id:
+        raise UsageError(f"{path} is of case {before.case!r}, not {base.id!r}; give --case {before.case}, or --accept with that file removed")
     cells = _cells(provider, base, {name: axes[name] for name in axis_names}, platform)
     results = _run(cells, session, options["workers"] or _workers(selection.machine))
     rows = [_row(cell, axis_names, result, provider, device.get("arch", "")) for cell, result in zip(cells, results, strict=True)]
     map_ = msgspec.structs.replace(map_, case=base.id, statuses={row["value"]: row["said"] for row in rows})
     if broken := next((row for row in rows if row["status"] == "error"), None):
         raise HarnessError(f"{provider.name}.{provider.op} at {broken['value']}: {broken['detail']}")
-    if before and before.case != base.id:
-        raise UsageError(f"{path} is of case {before.case!r}, not {base.id!r}; give --case {before.case}, or --accept with that file removed")
     found = support.changes(before, map_) if before else []
     written = ""
     if options["accept"] or options["refresh"]:
@@ -136,6 +149,16 @@ def _one(provider: Provider, axes: dict[str, list[Any]], selection: Selection, s
     }
 
 
+def _before(path: Path, replaced: bool) -> support.SupportMap | None:
+    """The baseline; one that cannot be read is none where it is to be replaced."""
+    try:
+        return support.load(path)
+    except UsageError:
+        if replaced:
+            return None
+        raise
+
+
 def _base(provider: Provider, axes: dict[str, list[Any]], asked: str, selection: Selection) -> Case | None:
     """The case to vary: the one asked for, else of the presets' cases that the provider takes at some of the values the plainest (fewest
     axes away from their defaults), and of these the cheapest."""
@@ -158,8 +181,6 @@ def _cells(provider: Provider, base: Case, axes: dict[str, list[Any]], platform:
         case = declared.axes.case(**{**base.point, **dict(zip(axes, values, strict=True))})
         why = provider.declines(case, platform)
         cells.append(Cell(provider.op, provider, case, platform, "unsupported" if why else "", why or ""))
-    if len(cells) > _MOST:
-        raise UsageError(f"{len(cells)} points are more than {_MOST}: probe fewer values at once")
     return cells
 
 

@@ -30,7 +30,7 @@ def scan(**options: Any) -> int:
         other, other_config = _find(options["diff"], folder)
         return _print_diff(_scan(other, other_config, folder, scenarios, options), report, options["as_json"])
     usual = [scenario.name for scenario in scenarios] == list(load_config(config_path).scenarios)
-    judged = judge(report, _entries(options["ledger"], folder), whole=usual and not options["ledger"] == "none")
+    judged = judge(report, _entries(options["ledger"], folder), whole=usual and options["ledger"] != "none")
     if options["as_json"]:
         click.echo(json.dumps({**as_json(report), **_verdicts(judged)}, indent=2))
     else:
@@ -76,7 +76,7 @@ def _verdicts(judged: Judged) -> dict[str, Any]:
 
 
 def _print(report: Report, judged: Judged) -> None:
-    entries = {hit: entry for hit, entry in judged.known}
+    entries = dict(judged.known)
     for tier in ("default", "explicit-flag"):
         hits = [hit for hit in report.hits if hit.tier == tier and hit.failure != "no kernel"]
         if hits:

@@ -106,7 +106,10 @@ def verdict(findings: Sequence[Finding]) -> str:
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for finding in findings:
         groups[finding.kind, finding.model, finding.target, finding.text].append(finding.tp)
-    lines = [f"{kind}: {model} on {target} at TP {', '.join(map(str, tps))}: {text}" for (kind, model, target, text), tps in groups.items()]
+    lines = []
+    for (kind, model, target, text), tps in groups.items():
+        at = f" at TP {', '.join(map(str, tps))}" if any(tps) else ""
+        lines.append(f"{kind}: {model} on {target}{at}: {text}")
     return "\n".join([*lines, f"findings: {len(findings)}"])
 
 

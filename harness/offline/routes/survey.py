@@ -126,7 +126,8 @@ def _blocks(dispatch: Dispatch) -> list[tuple[str, HeadRow | SamplingRow, str]]:
 
 
 def compare(old: Survey, new: Survey) -> list[dict[str, Any]]:
-    """The rows whose answer differs, each with both answers; `worse` where the new one left the fast path, samples no more, or takes fewer heads."""
+    """The rows whose answer differs, each with both answers; `worse` where the new one left the fast path, samples no more, takes fewer heads,
+    or is not known any more."""
     changes = []
     before, after = _answers(old), _answers(new)
     for key in [*after, *(key for key in before if key not in after)]:
@@ -142,13 +143,13 @@ def _answers(found: Survey) -> Mapping[tuple[str, str], tuple[str, int | None]]:
     """Every answer by its question, with a rank that says which of two is better."""
     answers: dict[tuple[str, str], tuple[str, int | None]] = {}
     for row in found.routes:
-        rank = None if row.fast is None else int(row.fast)
+        rank = -1 if row.stopped else None if row.fast is None else int(row.fast)
         text = row.backend if row.served else "not in this version"
         answers[f"route of {row.model}", f"{row.target} TP {row.tp}"] = text, rank
     for target, head in found.heads:
-        answers[head.place, f"{target} {head.heads} heads"] = _short(head), None if head.accepted is None else int(head.accepted and not head.aborts)
+        answers[head.place, f"{target} {head.heads} heads"] = _short(head), -1 if head.accepted is None else int(head.accepted and not head.aborts)
     for line in found.sampling:
-        rank = {"samples": 1, "argmax": 0}.get(line.answer)
+        rank = -1 if line.stopped else {"samples": 1, "argmax": 0}.get(line.answer, 0)
         answers[line.question, line.target] = line.answer or line.stopped, rank
     return answers
 
@@ -162,12 +163,13 @@ def _short(row: HeadRow) -> str:
 
 def _swept(gate: HeadGate, routers: Sequence[Router]) -> list[HeadRow]:
     rows = [gate.decode(heads, fp8) for fp8 in (False, True) for heads in SWEPT]
-    try:
-        for row in [gate.prefill(heads, heads, _V_DIM) for heads in SWEPT]:
-            lacking = tuple(router.label for router in routers if row.padded and row.padded not in router.heads.get(_V_DIM, ()))
-            rows.append(dataclasses.replace(row, aborts=lacking))
-    except (Undescribed, Exception) as error:
-        rows.append(HeadRow("aiter fp8 prefill", 0, None, None, "", "", 0, f"unknown: {told(error)}"))
+    for heads in SWEPT:
+        try:
+            row = gate.prefill(heads, heads, _V_DIM)
+        except (Undescribed, Exception) as error:
+            row = HeadRow("aiter fp8 prefill", heads, None, None, "", "", 0, f"unknown: {told(error)}")
+        lacking = tuple(router.label for router in routers if row.padded and row.padded not in router.heads.get(_V_DIM, ()))
+        rows.append(dataclasses.replace(row, aborts=lacking))
     return rows + [gate.sparse(heads) for heads in SWEPT if heads <= 16]
 
 

@@ -126,4 +126,5 @@ def _entry(path: Path, number: int, raw: dict[str, Any]) -> Entry:
             date.fromisoformat(raw["expires"])
     except (InvalidSpecifier, ValueError) as error:
         raise UsageError(f"{place}: {error}") from error
-    return Entry(**{name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}, place=place)
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}
+    return Entry(**values, place=place)

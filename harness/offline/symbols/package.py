@@ -60,7 +60,10 @@ def scan_source(source: Source, config_path: Path, scenarios_path: Path, scenari
 
 def _read(place: Path, source: Source, names: tuple[str, ...]) -> Report:
     data = json.loads(place.read_text())
-    hits = [Hit(**{key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}) for raw in data["hits"]]
+    hits = []
+    for raw in data["hits"]:
+        plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
+        hits.append(Hit(**plain))
     return Report(source.label, source.package, source.version, names, hits, data["seconds"], kept=True)
 
 
