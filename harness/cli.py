@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -169,7 +170,9 @@ def probe(**options: Any) -> None:
 
 @cli.command()
 @click.argument("spec", default="sglang")
-@click.option("--platform", "platforms", multiple=True, metavar="NAME[,NAME]", help="Platforms or scenarios of scenarios.toml (default: hip, AITER off and on).")
+@click.option(
+    "--platform", "platforms", multiple=True, metavar="NAME[,NAME]", help="Platforms or scenarios of scenarios.toml (default: hip, AITER off and on)."
+)
 @click.option("--diff", metavar="SPEC", help="Show which hits came and went since this other version (default: judge against the accepted hits).")
 @click.option("--all", "everything", is_flag=True, help="The whole package (default: sampling, speculative decoding, grammars, attention and their kernels).")
 @click.option("--ledger", help="File of accepted hits, or 'none' (default: symbols/accepted.toml of the cases folder).")
@@ -207,7 +210,10 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            click.echo(f"kernel-parity: {error}; make room where the output goes; finished results are kept", err=True)
+            sys.exit(HarnessError.exit_code)
         import traceback
 
         traceback.print_exc()

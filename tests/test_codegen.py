@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -21,13 +22,14 @@ from harness.commands.codegen import compile_cells
 from harness.errors import HarnessError, UsageError
 from harness.machine.builds import children
 from harness.offline.codegen import baseline as base
+from harness.offline.codegen import metrics
 from harness.offline.codegen import sweep as sweeping
 from harness.offline.codegen.cells import chosen, find, load_cells
 from harness.offline.codegen.keeping import digest_of
 from harness.offline.codegen.ledger import judge
 from harness.offline.codegen.rows import Kernel, Row, numbered
 from harness.offline.codegen.rules import Finding, jumps, of_row
-from harness.offline.codegen.searching import MOST, Search
+from harness.offline.codegen.searching import Search
 from harness.offline.codegen.sweep import Sweep, compiled
 from harness.offline.sources import find_source
 from harness.offline.targets import load_targets
@@ -41,6 +43,7 @@ PLANTED = str(Path(__file__).with_name("planted_codegen.py"))
 CELL = "mla_decode[sglang_triton-b2-h{}-s128-bf16]"
 VERSIONS = {"sglang": "0.5.23", "triton": "3.7.1"}
 
+QUIET = settings(deadline=None)  # other work may use the cores
 sizes = st.integers(0, 512)
 kernels = st.builds(
     Kernel,
@@ -169,6 +172,7 @@ def judged_jumps(figures: dict[int, dict]) -> list[Finding]:
     return jumps((row(kernel(**facts), heads=heads), find(CELL.format(heads)).case) for heads, facts in figures.items())[0]
 
 
+@QUIET
 @given(st.sampled_from(HEADS), st.sampled_from(["registers", "shared", "code"]), st.floats(1.3, 4.0))
 def test_one_head_count_that_stands_out_is_found_and_no_other(odd, name, factor):
     usual = {"registers": 100, "shared": 16384, "code": 20000}
@@ -205,15 +209,57 @@ def test_another_kernel_at_one_head_count_is_a_jump():
     assert jumps((row, find(row.cell).case) for row in group[:2]) == ([], set())
 
 
+@QUIET
 @given(st.lists(kernels))
 def test_a_name_stands_for_one_binary_of_a_cell(found):
     named = numbered(found)
+    errors = numbered([Kernel("_stage1", "k.py:1", error=error) for error in ("a", "b", "a")])
+    assert [kernel.name for kernel in errors] == ["_stage1", "_stage1#2"]
     assert len({kernel.name for kernel in named}) == len(named) == len({(kernel.name, kernel.digest) for kernel in found})
+
+
+# ---- figures ----
+
+ASSEMBLY = """
+\t.amdgcn_target "amdgcn-amd-amdhsa--gfx942"
+; a comment of v_mfma_f32_32x32x8_bf16
+\tv_mfma_f32_32x32x8_bf16 a[0:15], v[0:1], v[2:3], 0
+\tv_mfma_f32_16x16x16_bf16 a[0:3], v[0:1], v[2:3], 0 ; v_mfma_ once more
+\tv_smfmac_f32_16x16x32_bf16 a[0:3], v[0:1], v[2:5], v6
+\ts_endpgm
+; codeLenInByte = 1234
+  - .agpr_count:     8
+    .group_segment_fixed_size: 77
+    .private_segment_fixed_size: 16
+    .sgpr_count:     40
+    .sgpr_spill_count: 5
+    .vgpr_count:     96
+    .vgpr_spill_count: 3
+    .wavefront_size: 64
+"""
+
+
+def test_each_figure_of_amds_assembly_is_its_own():
+    figures = {"registers": 96, "agpr": 8, "sgpr": 40, "vector_spills": 3, "scalar_spills": 5, "scratch": 16, "code": 1234}
+    assert metrics._amd(ASSEMBLY) == {"arch": "gfx942", **figures}
+    assert metrics._count(ASSEMBLY, GFX942.matrix) == {"v_mfma_": 2, "v_smfmac_": 1}
+    with pytest.raises(HarnessError, match="does not say scratch"):
+        metrics._amd(ASSEMBLY.replace(".private_segment_fixed_size", ".other"))
+
+
+def test_registers_and_stack_of_nvidia_are_not_mixed_up(monkeypatch):
+    said = subprocess.CompletedProcess([], 0, " Function k:\n  REG:255 STACK:32 SHARED:0 LOCAL:0\n", "")
+    monkeypatch.setattr(metrics, "subprocess", SimpleNamespace(run=lambda *args, **options: said))
+    ptx = ".target sm_90a\n\t@%p1 mma.sync.aligned.m16n8k16.row.col\n\tmma.sync.aligned.m16n8k16\n\tadd.f32 mma.sync;\n"
+    found = metrics._nvidia({"cubin": bytes(64), "ptx": ptx})
+    assert found == {"arch": "sm_90", "registers": 255, "scratch": 32, "code": 0}
+    assert metrics._count(ptx, TARGETS["sm_90"].matrix) == {"mma.sync": 2}
 
 
 # ---- an autotuner's search ----
 
 
+@QUIET
 @given(st.lists(st.sampled_from(["clean", "spilling", "refused"]), min_size=1, max_size=30))
 def test_a_search_takes_the_first_clean_configuration_else_the_first_that_fits(configurations):
     search, nargs, compiled_ones = Search(), object(), []
@@ -232,7 +278,7 @@ def test_a_search_takes_the_first_clean_configuration_else_the_first_that_fits(c
     assert times.index(min(times)) == wanted
     assert compiled_ones == list(range(len(tried)))
     assert "clean" not in tried[:-1]
-    assert len(tried) == len(configurations) or tried[-1] == "clean" or len(tried) >= MOST
+    assert len(tried) == len(configurations) or tried[-1] == "clean" or len(tried) >= 8
 
 
 # ---- ledger ----
@@ -257,6 +303,8 @@ def test_what_the_ledger_lists_is_known_and_what_it_does_not_is_found():
 def test_what_the_ledger_lists_and_is_no_longer_there_is_gone():
     assert [entry for _, _, entry in judged([ENTRY], kernel()).gone] == [ENTRY]
     assert not judged([replace(ENTRY, happens="sometimes")], kernel()).gone
+    refused = row(kernel(), status="refused")
+    assert not judge([(refused, find(refused.cell))], [], Ledger([ENTRY]), VERSIONS, set()).gone, "what does not compile says nothing of spills"
     elsewhere = (
         {"platforms": ("gfx950",)},
         {"where": {"triton": "3.6.0"}},
@@ -281,12 +329,14 @@ def test_the_entries_of_the_ledger_name_targets_and_the_compiler():
 # ---- baseline ----
 
 
+@QUIET
 @given(rows)
 def test_a_row_equals_its_own_entry(made):
     entry = json.loads(json.dumps(base.entry_of(made)))
     assert base.compare(made, entry) == []
 
 
+@QUIET
 @given(rows, rows)
 def test_a_refresh_never_makes_the_baseline_worse_unless_it_is_accepted(old, new):
     kept = base.refreshed(None, [old], triton="3.7.1", library="sglang", accept={}, listed=None)
@@ -396,7 +446,7 @@ def test_the_baselines_hold_the_list():
 # ---- content ----
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(st.dictionaries(st.sampled_from(["a.py", "b.py", "c/d.json"]), st.binary(max_size=9), min_size=1), st.binary(min_size=1, max_size=4))
 def test_a_digest_changes_with_content_and_name(tmp_path_factory, files, more):
     def written(contents: dict[str, bytes]) -> str:

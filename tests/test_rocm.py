@@ -97,6 +97,13 @@ def test_files_that_cannot_be_read_leave_their_fact_out(tmp_path):
     assert amdgpu.gpus(root) == []
 
 
+def test_an_address_is_taken_apart_whole(tmp_path):
+    root = rocm_files(tmp_path, 1)
+    file = root / "sys/class/kfd/kfd/topology/nodes/1/properties"
+    file.write_text(f"simd_count 1\ndomain 1\nlocation_id {3 << 16 | 0xC5 << 8 | 29 << 3 | 6}\n")
+    assert [gpu["bus"] for gpu in amdgpu.gpus(root)] == ["0001:c5:1d.6"]
+
+
 def test_the_device_of_a_hip_build_has_the_fields_of_a_cuda_one_and_its_own(tmp_path, monkeypatch):
     hip_torch(monkeypatch)
     device = platforms.open_device("rocm", rocm_files(tmp_path, 2))

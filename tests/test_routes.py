@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import json
 import os
@@ -22,10 +23,10 @@ from hypothesis import strategies as st
 from harness.cli import cli
 from harness.contracts.models import Model, load_models
 from harness.errors import UsageError
-from harness.offline.routes.dispatch import Dispatch
+from harness.offline.routes.dispatch import Dispatch, Outcome
 from harness.offline.routes.facts import load_facts
 from harness.offline.routes.heads import HeadGate
-from harness.offline.routes.judge import Judge, Route
+from harness.offline.routes.judge import Judge, Route, _all_fast
 from harness.offline.routes.known import hold, unknowns
 from harness.offline.routes.linking import Undescribed
 from harness.offline.routes.parsing import Tree
@@ -426,6 +427,16 @@ def test_a_repeated_option_is_one_row_and_no_version_is_a_mistake() -> None:
     twice = run("sglang==0.5.23", "--model", "kimi-k3,kimi-k3", "--model", "kimi-k3", "--tp", "8", "--tp", "8", "--target", "gfx950", "--json")
     assert len(json.loads(twice.output)["routes"]) == 1
     assert "sglang==VERSION" in str(run("").exception)
+
+
+def test_a_known_departure_of_a_model_that_is_not_served_any_more_is_gone() -> None:
+    row = dataclasses.replace(rows(surveyed("0.5.23", "gfx950", "sm_90"), "gfx950", "kimi-k3")[8], served=False, fast=None)
+    assert [finding.kind for finding in hold([row], FACTS.known, "0.5.23")] == ["gone"]
+
+
+def test_prefill_and_decode_must_both_be_fast() -> None:
+    answers = [_all_fast(Outcome(prefill, decode), ["aiter"]) for prefill in ("aiter", "triton") for decode in ("aiter", "triton")]
+    assert answers == [True, False, False, False]
 
 
 def test_models_that_no_tp_divides_are_named() -> None:

@@ -54,12 +54,11 @@ def find_source(spec: str, package: str = "sglang") -> Source:
     if os.sep not in spec and not path.exists():
         found = _installed(spec)
         if found is None:
-            raise UsageError(
-                f"{spec!r} is neither installed here nor a path; name a version to read it from the package index: {spec.partition('=')[0]}==VERSION"
-            )
+            name = re.split(r"[^\w.-]", spec)[0] or package
+            raise UsageError(f"{spec!r} is neither installed here nor a path; name a version to read it from the package index: {name}==VERSION")
         return found
     if path.suffix == ".whl" and path.is_file():
-        return Source(package, path.name.split("-")[1], _unpacked(path))
+        return _wheel(path, package)
     for root in (path.parent, path, path / "python"):
         folder = root / package
         if folder.is_dir() and (root != path.parent or path.name == package):
@@ -71,6 +70,13 @@ def cache_folder() -> Path:
     """Where sources and other content-addressed results are kept: KERNEL_PARITY_CACHE, or kernel-parity in the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(os.environ.get("KERNEL_PARITY_CACHE") or Path(base) / "kernel-parity")
+
+
+def _wheel(path: Path, package: str) -> Source:
+    root = _unpacked(path)
+    if not (root / package).is_dir():
+        raise UsageError(f"no package {package!r} in the wheel {path}: give a wheel of {package}, or {package}==VERSION")
+    return Source(package, path.name.split("-")[1] if path.name.count("-") >= 4 else "", root)
 
 
 def _installed(package: str) -> Source | None:
