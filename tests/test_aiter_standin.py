@@ -189,6 +189,18 @@ def test_remedies_and_the_heads_that_need_none() -> None:
         assert taken == [4]
 
 
+def test_a_remedy_that_reaches_no_count_says_so() -> None:
+    decode, prefill = op("mla_decode").axes, op("mla_prefill").axes
+    repeat = providers()["mla_decode", "aiter_persistent_repeat"]
+    assert repeat.why_not(decode.parse("b1-h12-s9-bf16")) == "12 heads cannot be repeated to a count that the kernel takes"
+    assert repeat.why_not(decode.parse("b1-h16-s9-bf16")) == "16 heads need no remedy"
+    split = providers()["mla_decode", "aiter_split_repeat"]
+    assert split.why_not(decode.parse("b1-h64-s9-bf16")) == "64 heads cannot be repeated to a count that the kernel takes on gfx942"
+    explicit = providers()["mla_prefill", "aiter_ps_repeat"]
+    assert explicit.why_not(prefill.parse("b1-h16-n9-bf16")) == "16 heads need no remedy"
+    assert explicit.why_not(prefill.parse("b1-h200-n9-bf16")) == "200 heads cannot be repeated to a count that the kernel takes"
+
+
 def test_a_top_k_that_keeps_all_is_the_vocabulary() -> None:
     rows, scalar = kept(torch.tensor([-1, 0, 1, 7, 8, 9]), 8)
     assert (rows.tolist(), scalar) == ([8, 8, 1, 7, 8, 8], 0)

@@ -22,7 +22,7 @@ from harness.commands.codegen import compile_cells
 from harness.errors import HarnessError, UsageError
 from harness.machine.builds import children
 from harness.offline.codegen import baseline as base
-from harness.offline.codegen import metrics
+from harness.offline.codegen import metrics, telling
 from harness.offline.codegen import sweep as sweeping
 from harness.offline.codegen.cells import chosen, find, load_cells
 from harness.offline.codegen.keeping import digest_of
@@ -204,7 +204,7 @@ def test_another_kernel_at_one_head_count_is_a_jump():
     group = [row(kernel(), heads=heads) for heads in HEADS]
     group[0].kernels = [msgspec.structs.replace(kernel(), name="_other")]
     found, judged = jumps((row, find(row.cell).case) for row in group)
-    assert [finding.text for finding in found] == ["at 1 heads _other instead of _stage1"]
+    assert [finding.text for finding in found] == ["at 1 head _other instead of _stage1"]
     assert len(judged) == len(HEADS)
     assert jumps((row, find(row.cell).case) for row in group[:2]) == ([], set())
 
@@ -254,6 +254,12 @@ def test_registers_and_stack_of_nvidia_are_not_mixed_up(monkeypatch):
     found = metrics._nvidia({"cubin": bytes(64), "ptx": ptx})
     assert found == {"arch": "sm_90", "registers": 255, "scratch": 32, "code": 0}
     assert metrics._count(ptx, TARGETS["sm_90"].matrix) == {"mma.sync": 2}
+
+
+def test_the_column_of_notes_is_there_where_a_kernel_has_one():
+    fine, broken = (Row("c", "gfx942", "compiled", kernels=[Kernel(name="k", place="k.py:1", error=error)]) for error in ("", "no such type"))
+    assert telling._kernels([fine], ()).split("\n")[0].split()[-1] == "matrix"
+    assert telling._kernels([fine, broken], ()).split("\n")[0].split()[-1] == "notes"
 
 
 # ---- an autotuner's search ----
@@ -661,6 +667,12 @@ def test_the_ratchet_from_the_command_line(empty, monkeypatch, tmp_path, capsys)
         compile_cells(**{**options, "refresh": True, "accept": accept})
         assert [change["verdict"] for change in json.loads(capsys.readouterr().out)["changes"]] == verdicts
     assert json.loads(path.read_text())["accepted"] == {cell: "a reason"}
+
+
+def test_a_target_that_triton_does_not_know_is_one_line(empty):
+    made_up = replace(TARGETS["gfx950"], id="gfx951", arch="gfx951", gcn="gfx951:sramecc+")
+    with pytest.raises(UsageError, match=r"triton .* does not know gfx951"):
+        list(compiled(Sweep(find_source(empty), [made_up], load_cells(DEFAULT_CASES / "codegen" / "pr.txt", TARGETS)[:1], keep=False)))
 
 
 def test_a_library_that_does_not_import_is_one_line(tmp_path):

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from harness.cli import cli
 from harness.contracts.models import Model, load_models
 from harness.errors import UsageError
+from harness.offline.routes import showing
 from harness.offline.routes.dispatch import Dispatch, Outcome
 from harness.offline.routes.facts import load_facts
 from harness.offline.routes.heads import HeadGate
@@ -161,9 +162,12 @@ def test_what_changed_since_0_5_16() -> None:
     found = {(row["what"], row["where"]): (row["was"], row["now"]) for row in changes}
     for tp in (1, 2, 4, 8, 16):
         assert found["route of kimi-k3", f"gfx950 TP {tp}"] == ("not in this version", "triton")
-    assert found["aiter decode, bf16 KV", "gfx950 12 heads"] == ("refused at start-up", "padded to 16 (zero)")
-    assert found["aiter fp8 prefill", "gfx950 12 heads"] == ("refused at start-up", "padded to 16 (tile)")
-    assert found["aiter fp8 prefill", "gfx950 96 heads"] == ("96; aborts in aiter v0.1.9.post1 0011ff440b", "padded to 128 (tile)")
+    assert found["aiter decode, bf16 KV", "gfx950 12 heads"] == ("refused at start-up", "padded to 16 with zeros")
+    assert found["aiter fp8 prefill", "gfx950 12 heads"] == ("refused at start-up", "padded to 16 by tiling")
+    assert found["aiter fp8 prefill", "gfx950 96 heads"] == (
+        "as it is; aborts in aiter v0.1.9.post1 0011ff440b, which has no such kernel",
+        "padded to 128 by tiling",
+    )
     assert found["speculative verify, EAGLE, a chain", "gfx950"] == ("argmax", "samples")
     assert ("speculative verify, EAGLE3, a chain", "gfx950") not in found
     assert not [row for row in changes if row["worse"]]
@@ -227,6 +231,22 @@ def test_dsa_padding_misses_16_where_16_is_no_multiple() -> None:
     assert [heads for heads in range(1, 17) if not gate.sparse(heads).accepted] == [heads for heads in range(1, 16) if 16 % heads]
     assert gate.sparse(12).padded == 12
     assert HeadGate(dispatch("0.5.10")).sparse(8).accepted is None
+
+
+def test_one_models_report_has_its_own_head_counts_alone() -> None:
+    found = one(source("0.5.23"), "kimi-k3", 8)
+    own, every = (showing.heads(found, counts) for counts in ({row.heads for row in found.routes}, None))
+    assert [line.split()[-1] for line in own.splitlines()[2:]] == ["12", "12", "12", "12"]
+    assert "padded to 16 with zeros" in own
+    assert "24" in every
+    assert "24" not in own
+
+
+def test_changes_name_their_verdict_and_drop_it_where_there_is_none() -> None:
+    old, new = one(source("0.5.16"), "kimi-k3", 8), one(source("0.5.23"), "kimi-k3", 8)
+    rows = compare(old, new)
+    assert "verdict" not in showing.changes(old, new, [row for row in rows if not row["worse"]])
+    assert "verdict" in showing.changes(old, new, [{**row, "worse": True} for row in rows])
 
 
 def test_copied_heads_against_aiter() -> None:
@@ -456,6 +476,10 @@ def test_models_that_no_tp_divides_are_named() -> None:
         (("versions = \">=0.5.17\"", "versions = \"new\""), "known 1"),
         (("why = \"as kimi-k3\"", "reason = \"as kimi-k3\""), "known 2"),
         (("[models.kimi-k3]", "[models.k3]"), "models.kimi-k3"),
+        (("[answers]", "[answer]"), "unknown field 'answer'; nearest: answers"),
+        (("torchada = false", "torchada = 0"), "installed.nvidia.torchada is true or false, not 0"),
+        (("mla = [\"aiter\"]", "mla = \"aiter\""), "[fast.gfx950]: mla is a list of words"),
+        (("tp = [1, 2, 4, 8, 16]", "tp = [\"1\"]"), "known 1: tp is a list of whole numbers"),
     ],
 )  # fmt: skip
 def test_a_wrong_facts_file_is_one_line(tmp_path: Path, change: tuple[str, str], says: str) -> None:

@@ -7,6 +7,7 @@ import json
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import symbols_mutants
@@ -15,7 +16,8 @@ from click.testing import CliRunner
 from harness.cli import cli
 from harness.errors import UsageError
 from harness.offline.sources import find_source
-from harness.offline.symbols.accepted import judge, load_accepted
+from harness.offline.symbols import showing
+from harness.offline.symbols.accepted import Entry, judge, load_accepted
 from harness.offline.symbols.facts import load_config, load_scenarios, scenarios_of
 from harness.offline.symbols.package import Report, hits_of, scan_source
 from harness.offline.symbols.scan import Hit, Scan
@@ -156,6 +158,12 @@ def test_what_callers_pass_counts(tmp_path: Path) -> None:
     assert len(hits(package(tmp_path / "b", sampler=text.replace("use_fast=_is_cuda", "use_fast=_is_hip")))) == 1
 
 
+def test_a_default_of_a_constructor_is_not_what_every_object_has(tmp_path: Path) -> None:
+    text = SAMPLER.format(head=NAME, body=" " * 12 + "if self.fused:\n" + " " * 16 + "return topk(probs)\n" + " " * 12 + "return probs")
+    text = text.replace("def __init__(self, args):", "def __init__(self, args, plain=True):").replace("self.args = args", "self.fused = not plain")
+    assert [hit.failure for hit in hits(package(tmp_path, sampler=text))] == ["NameError"]
+
+
 def test_a_platform_twin(tmp_path: Path) -> None:
     text = (
         SAMPLER.format(head=NAME, body=" " * 12 + "return self.run(probs)")
@@ -175,6 +183,14 @@ def test_the_explicit_flag_is_a_tier_of_its_own(tmp_path: Path) -> None:
     ]
     assert [hit.tier for hit in sampler(tmp_path / "b", NAME, body.format("pytorch"))] == ["default"]
     assert sampler(tmp_path / "c", NAME, body.format("intel_xpu")) == []
+
+
+def test_a_field_of_a_flag_that_starts_as_none_is_the_flag(tmp_path: Path) -> None:
+    """The resolved flags of some versions are a class of fields that another module fills."""
+    flags = "class Flags:\n    sampling_backend: str | None = None\n_FLAGS = Flags()\ndef get_flags(): return _FLAGS\n"
+    body = "if get_flags().sampling_backend == 'flashinfer':\n    return topk(probs, k)"
+    found = sampler(tmp_path, "from sglang.srt.flags import get_flags\n    " + NAME, body, flags=flags)
+    assert [(hit.tier, hit.needs) for hit in found] == [("explicit-flag", ("--sampling-backend flashinfer",))]
 
 
 def test_an_import_at_the_top_of_a_name_that_is_not_there(tmp_path: Path) -> None:
@@ -364,6 +380,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("args", "says"),
     [
         (("nowhere/at/all",), "no package with a configuration"),
+        (("torch",), "'torch' is no package with a configuration (sglang, aiter;"),
+        (("torch==2.9.0",), "(sglang, aiter;"),
         (("sglang", "--platform", "vulkan"), "unknown scenario 'vulkan'"),
         (("sglang", "--ledger", "missing.toml"), "cannot read the accepted hits"),
     ],
@@ -373,6 +391,7 @@ def test_a_mistake_of_the_user_is_one_line(args: tuple[str, ...], says: str) -> 
     assert code == 2
     assert says in text
     assert "\n" not in text
+    assert "kernel-parity list" not in text
 
 
 @pytest.mark.parametrize(
@@ -398,8 +417,71 @@ def test_bad_facts_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="names no platform of the file"):
         load_scenarios(tmp_path / "scenarios.toml")
     (tmp_path / "config.toml").write_text("package = 'x'\n")
-    with pytest.raises(UsageError, match="needs package and scope"):
+    with pytest.raises(UsageError, match="needs scope"):
         load_config(tmp_path / "config.toml")
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "says"),
+    [
+        ("sglang", '["hip", "hip-aiter"]', '["hip", "hip-aitre"]', "scenarios names no scenario 'hip-aitre'; nearest: hip-aiter"),
+        ("sglang", 'option = "--sampling-backend"\n', "", r"\[flag.sampling_backend\]: needs option"),
+        ("sglang", "default = { hip = [false]", "default = { hpi = [false]", r"\[flag.prefill_context_parallel\]: no platform 'hpi'"),
+        ("sglang", "draws = [", "drawz = [", r"\[idioms\]: unknown field 'drawz'; nearest: draws"),
+        ("sglang", '= "attention_backend" }', '= "attention_backed" }', "registries names no flag 'attention_backed'; nearest: attention_backend"),
+        ("aiter", "library = true", "libary = true", "unknown field 'libary'; nearest: library"),
+        ("aiter", "reference = false", "reference = 'no'", "reference is true or false, not 'no'"),
+        ("scenarios", "\nhas = [", "\nhass = [", r"\[platform.hip.without.sgl_kernel\]: unknown field 'hass'; nearest: has"),
+        ("scenarios", "env = {}\n", "envs = {}\n", r"\[\[scenario\]\] 1 \(hip\): unknown field 'envs'; nearest: env"),
+        ("scenarios", '{ SGLANG_USE_AITER = "1" }', "{ SGLANG_USE_AITER = 1 }", "env.SGLANG_USE_AITER is text, not 1"),
+        ("scenarios", "[platform.cuda]", "[platfrom.x]\n[platform.cuda]", "unknown field 'platfrom'; nearest: platform"),
+        ("scenarios", 'reference = "hip"', 'reference = "hipp"', r"\[platform.cuda\]: reference names no scenario 'hipp'; nearest: hip"),
+        ("scenarios", 'name = "hip-aiter"', 'name = "hip"', "there is one of that name before it"),
+    ],
+)
+def test_a_typo_in_the_facts_is_named(tmp_path: Path, file: str, old: str, new: str, says: str) -> None:
+    text = (FOLDER / f"{file}.toml").read_text()
+    assert old in text
+    (tmp_path / f"{file}.toml").write_text(text.replace(old, new, 1))
+
+    def load(path: Path) -> object:
+        return load_scenarios(path) if file == "scenarios" else scenarios_of([], SCENARIOS, load_config(path))
+
+    with pytest.raises(UsageError, match=rf"{file}\.toml.*{says}"):
+        load(tmp_path / f"{file}.toml")
+
+
+def _hit(function: str, symbol: str, **more: Any) -> Hit:
+    return Hit("sglang/srt/a.py", function, f"sglang.srt.b:{symbol}", "NameError", **{"line": 3, "scenarios": ("hip",), **more})
+
+
+def test_the_text_adds_up_and_a_new_hit_comes_with_its_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    chain = tuple(f"some.module.of.the.package.Class.method_{number}:1" for number in range(4))
+    operators = [Hit("sglang/k.py", "<registry>", f"sampling.op{number}", "no kernel", 1, scenarios=("hip",)) for number in range(2)]
+    report = Report("sglang 0.5.99", "sglang", "0.5.99", ("hip",), [_hit("f", "one", chain=chain), _hit("f", "two"), _hit("g", "one"), *operators])
+    entry = Entry("sglang", "f", "NameError", ("one",), "true", "because of it", ">=0.5")
+    entries = [entry, Entry("sglang", "<registry>", "no kernel", ("sampling.op0",), "true", "w", ">=0.5", place="accepted 2")]
+    judged = judge(report, entries)
+    text = "\n".join(showing.lines(report, judged, "accepted.toml"))
+    assert "NameError: one (line 3), two (line 3) NEW" in text
+    assert "accepted (true): because of it" in text
+    assert "NEW: 1 of 2 uses" in text
+    assert "2 operators, 1 NEW\n  sampling.op0, sampling.op1 NEW\n" in text
+    assert " ".join(text.split()).endswith("5 hits (3 uses in 2 functions, 2 operators): new 3, accepted 2; gone 0. Read from source, nothing was run.")
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert f"  from {chain[0]} >\n      {chain[1]}" in text
+    pasted = text[text.index("[[hit]]") : text.rindex("sglang 0.5.99")]
+    with pytest.raises(UsageError, match="needs label, why"):
+        load_accepted(written(tmp_path, pasted))
+    filled = pasted.replace('label = ""', 'label = "true"').replace('why = ""', 'why = "looked at"')
+    assert not judge(report, [*entries, *load_accepted(written(tmp_path, filled))]).new
+    assert "[[hit]]" not in "\n".join(showing.lines(report, judged))
+
+
+def written(folder: Path, text: str) -> Path:
+    (folder / "accepted.toml").write_text(text)
+    return folder / "accepted.toml"
 
 
 def test_the_predicates_follow_from_torch_where_the_facts_do_not_answer(tmp_path: Path) -> None:

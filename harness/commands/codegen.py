@@ -26,6 +26,7 @@ from harness.offline.sources import find_source
 from harness.offline.targets import Target, choose, load_targets
 from harness.plugins import load_plugins
 from harness.selection import cases_folder, names
+from harness.words import plural
 
 PRESETS = ("pr", "nightly")
 
@@ -108,7 +109,7 @@ def _run(sweep: Sweep, ledger: Any, baselines: Path | None, *, quiet: bool) -> O
     pairs = wanted(sweep)
     if not quiet:
         label = f"{sweep.source.label}, triton {version_of('triton')}"
-        click.echo(f"{len(pairs)} cells for {', '.join(target.id for target in sweep.targets)}; {label}; compiled, not run", err=True)
+        click.echo(f"{plural(len(pairs), 'cell')} for {', '.join(target.id for target in sweep.targets)}; {label}; compiled, not run", err=True)
     found = {(row.target, row.cell): row for row in compiled(sweep)}
     rows = [(found[target.id, cell.id], cell) for target, cell in pairs]
     by_id: Mapping[str, Target] = {target.id: target for target in sweep.targets}

@@ -45,5 +45,6 @@ def route(**options: Any) -> int:
     if options["as_json"]:
         click.echo(json.dumps({**plain(new), "findings": [dataclasses.asdict(finding) for finding in findings]}, indent=2))
     else:
-        click.echo(showing.report(new, findings, every=options["every"] or bool(names)))
+        counts = {row.heads for row in new.routes} if names and not options["every"] else None
+        click.echo(showing.report(new, findings, every=options["every"] or bool(names), counts=counts))
     return int(bool(findings))

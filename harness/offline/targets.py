@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from harness import toml
 from harness.errors import UsageError
 
 FP8 = ("e4m3fn", "e4m3fnuz")
@@ -37,11 +37,7 @@ class Target:
 
 def load_targets(path: Path) -> Mapping[str, Target]:
     """The targets of a targets.toml by id. Raises UsageError, one line, for an unreadable file, an unknown or a missing field."""
-    try:
-        data: dict[str, Any] = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from error
-    return {name: _target(path, name, entry) for name, entry in data.items()}
+    return {name: _target(path, name, entry) for name, entry in toml.read(path).items()}
 
 
 def choose(targets: Mapping[str, Target], names: tuple[str, ...]) -> list[Target]:
@@ -59,7 +55,7 @@ def _target(path: Path, name: str, entry: Any) -> Target:
         raise UsageError(f"{path}: target {name!r} is not a table; write [{name}]")
     extra = sorted(entry.keys() - known.keys())
     if extra:
-        raise UsageError(f"{path}: target {name!r} has an unknown field {extra[0]!r}; known: {', '.join(known)}")
+        raise UsageError(f"{path}: target {name!r} has an {toml.unknown_field(extra[0], known)}")
     for field in known.values():
         if field.name not in entry:
             if field.default is MISSING:

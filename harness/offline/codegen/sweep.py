@@ -194,6 +194,8 @@ def _rows(process: Any, target: Target, sweep: Sweep, said: Any) -> Iterator[Row
             raise UsageError(
                 f"{sweep.source.label} does not import for {target.id} ({told['failed']}); install what it asks for, or give another with --sglang"
             )
+        if "unknown" in told:
+            raise UsageError(told["unknown"])
         if "mistake" in told:
             raise HarnessError(told["mistake"])
         if "cell" in told:

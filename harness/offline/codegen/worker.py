@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -45,10 +46,13 @@ class Task(msgspec.Struct):
 def serve(task: Task, send: Any) -> None:
     """Compiles the cells, one after the other."""
     from harness.offline.codegen.cells import find
-    from harness.offline.codegen.device import describe
+    from harness.offline.codegen.device import describe, unknown
     from harness.plugins import load_plugins
 
     mode = describe(task.target)  # torch and Triton are those of this environment, whatever else the library's folder holds
+    if why := unknown():
+        send({"unknown": f"triton {importlib.metadata.version('triton')} does not know {task.target.id} ({why}); leave that target out"})
+        return
     stand_in()
     if _folder_of(task.package) != _folder(task):
         sys.path.insert(0, task.root)

@@ -14,6 +14,7 @@ from harness.offline.routes.objects import Instance
 from harness.offline.routes.parsing import Module
 from harness.offline.routes.slicing import block
 from harness.offline.routes.world import Described
+from harness.words import plural
 
 AITER = "sglang.srt.layers.attention.aiter_backend"
 _DSA = (("sglang.srt.layers.attention.dsa_backend", "DeepseekSparseAttnBackend"), ("sglang.srt.layers.attention.nsa_backend", "NativeSparseAttnBackend"))
@@ -38,6 +39,13 @@ class HeadRow:
     condition: str = ""
     persistent: bool | None = None
     aborts: tuple[str, ...] = ()
+
+
+def outcome(row: HeadRow) -> str:
+    """What becomes of an accepted head count, and which versions of AITER abort at it."""
+    how = {"zero": "with zeros", "repeat": "by repeating", "tile": "by tiling"}.get(row.mode, row.mode)
+    aborts = f"; aborts in {', '.join(row.aborts)}, which has no such kernel" if row.aborts else ""
+    return ("as it is" if row.padded == row.heads else f"padded to {row.padded} {how}") + aborts
 
 
 class HeadGate:
@@ -122,7 +130,7 @@ class HeadGate:
                     return HeadRow("dsa", heads, None, None, "", module.path, found[-1].lineno, f"unknown: {told(error)}")
                 padded = backend._values.get("num_head_padded", heads * repeats)
                 fits = padded % 16 == 0
-                text = f"{heads} repeated {repeats} times: {padded}" + ("" if fits else ", which is no multiple of 16")
+                text = f"{heads} repeated {plural(repeats, 'time')}: {padded}" + ("" if fits else ", which is no multiple of 16")
                 return HeadRow("dsa", heads, fits, padded, "repeat" if pads else "none", module.path, found[-1].lineno, text)
         return HeadRow("dsa", heads, None, None, "", "", 0, "this version pads no heads for DSA, or its form is not recognised")
 
@@ -173,6 +181,6 @@ def _paddings(module: Module, owner: str) -> Iterator[ast.stmt]:
 
 def _taken(heads: int, padded: int, mode: str, backend: Instance) -> str:
     if padded == heads:
-        return f"takes {heads} heads as they are"
-    how = {"zero": "with zeros", "repeat": f"by repeating each {backend._values.get('head_repeat_factor', padded // heads)} times"}.get(mode, "by tiling them")
-    return f"takes {heads} heads and pads them to {padded} {how} ({100 * (padded - heads) / heads:.0f} % more to compute)"
+        return f"takes {plural(heads, 'head')} as {'it is' if heads == 1 else 'they are'}"
+    how = {"zero": "with zeros", "repeat": f"by repeating each {backend._values.get('head_repeat_factor', padded // heads)} times"}.get(mode, "by tiling")
+    return f"takes {plural(heads, 'head')} and pads {'it' if heads == 1 else 'them'} to {padded} {how} ({100 * (padded - heads) / heads:.0f} % more to compute)"

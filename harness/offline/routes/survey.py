@@ -11,7 +11,7 @@ from harness.contracts.models import Model
 from harness.errors import UsageError
 from harness.offline.routes.dispatch import ARGUMENTS, BASE, OVERRIDES, Dispatch
 from harness.offline.routes.facts import Facts
-from harness.offline.routes.heads import AITER, HeadGate, HeadRow
+from harness.offline.routes.heads import AITER, HeadGate, HeadRow, outcome
 from harness.offline.routes.judge import TPS, Judge, Route, splits
 from harness.offline.routes.linking import Undescribed, told
 from harness.offline.routes.parsing import Tree
@@ -64,6 +64,7 @@ def survey(source: Source, targets: Sequence[Target], models: Sequence[Model], t
     if tps and len(models) == 1 and not asked[models[0].name]:
         models[0].rank(tps[0])
     found.skipped = [f"{name} (no TP of {', '.join(map(str, tps))} divides its heads)" for name, allowed in asked.items() if not allowed]
+    counts = sorted({*SWEPT, *(model.rank(tp).heads for model in models for tp in asked[model.name])})
     for target in targets:
         installed = facts.installed.get(target.vendor)
         if installed is None:
@@ -75,7 +76,7 @@ def survey(source: Source, targets: Sequence[Target], models: Sequence[Model], t
         found.routes += [judge.route(model, tp) for model in models for tp in asked[model.name]]
         found.sampling += Sampling(dispatch).rows()
         if target.vendor == "amd":
-            found.heads += [(target.id, row) for row in _swept(gate, routers)]
+            found.heads += [(target.id, row) for row in _swept(gate, routers, counts)]
     copy = copied(tree)
     if copy is not None:
         found.copy = f"{copy[1]}:{copy[2]}"
@@ -155,22 +156,19 @@ def _answers(found: Survey) -> Mapping[tuple[str, str], tuple[str, int | None]]:
 
 
 def _short(row: HeadRow) -> str:
-    aborts = f"; aborts in {', '.join(row.aborts)}" if row.aborts else ""
-    if not row.accepted:
-        return row.text.split(" (srt")[0]
-    return (f"{row.heads}" if row.padded == row.heads else f"padded to {row.padded} ({row.mode})") + aborts
+    return outcome(row) if row.accepted else row.text.split(" (srt")[0]
 
 
-def _swept(gate: HeadGate, routers: Sequence[Router]) -> list[HeadRow]:
-    rows = [gate.decode(heads, fp8) for fp8 in (False, True) for heads in SWEPT]
-    for heads in SWEPT:
+def _swept(gate: HeadGate, routers: Sequence[Router], counts: Sequence[int]) -> list[HeadRow]:
+    rows = [gate.decode(heads, fp8) for fp8 in (False, True) for heads in counts]
+    for heads in counts:
         try:
             row = gate.prefill(heads, heads, _V_DIM)
         except (Undescribed, Exception) as error:
             row = HeadRow("aiter fp8 prefill", heads, None, None, "", "", 0, f"unknown: {told(error)}")
         lacking = tuple(router.label for router in routers if row.padded and row.padded not in router.heads.get(_V_DIM, ()))
         rows.append(dataclasses.replace(row, aborts=lacking))
-    return rows + [gate.sparse(heads) for heads in SWEPT if heads <= 16]
+    return rows + [gate.sparse(heads) for heads in counts if heads <= 16]
 
 
 def _none(*args: Any, **named: Any) -> None:

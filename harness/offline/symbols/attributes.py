@@ -41,7 +41,8 @@ def _left_by(world: World, cls: Class, method: ast.FunctionDef | ast.AsyncFuncti
             return [UNKNOWN]
         me = method.args.args[0].arg
         world.ends[method] = None
-        frame = Frame(world, cls.module, Path({**calls.bound(method, [], {}), me: one(Instance(cls))}, NO_FLAGS), calls.scope(method), cls)
+        given = {**dict.fromkeys(calls.parameters(method.args), UNKNOWN), me: one(Instance(cls))}  # whoever calls it need not leave a default
+        frame = Frame(world, cls.module, Path(given, NO_FLAGS), calls.scope(method), cls)
         world.running.add(method)
         execute.block(frame, method.body)
         world.running.discard(method)

@@ -112,7 +112,8 @@ def _attribute(frame: Frame, node: ast.Attribute) -> State:
         return constant(frame.world.scenario.device)
     if frame.world.config.flag_of(node.attr) and not any(isinstance(value, (Module, Class)) or (isinstance(value, External) and value.path) for value in base):
         own = joined(*(_member(frame, node, value) for value in base)) if any(isinstance(value, Instance) for value in base) else UNKNOWN
-        return one(Flag(frame.world.config.flag_of(node.attr) or "")) if own == UNKNOWN else own
+        placeholder = own == UNKNOWN or all(isinstance(value, Nothing) for value in own)  # a flag's field that starts as None is filled before it is read
+        return one(Flag(frame.world.config.flag_of(node.attr) or "")) if placeholder else own
     state = joined(*(_member(frame, node, value) for value in base)) if base else UNKNOWN
     if frame.locals is None and text.startswith("torch.ops.") and any(isinstance(value, Broken) for value in state):
         frame.stop("AttributeError")  # a look-up at the top of a module, as a test whether the operator is there
