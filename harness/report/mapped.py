@@ -28,15 +28,9 @@ def in_words(report: Row) -> str:
     table = []
     for (said, gated, reason), members in groups.items():
         first = members[0]
-        why = (
-            "the gate tables say so"
-            if gated and said != "pass"
-            else "passes, though the gate tables refuse it"
-            if gated
-            else first["detail"]
-            if len(members) == 1 or not reason
-            else reason
-        )
+        why = reason if reason and len(members) > 1 else first["detail"]
+        if gated:
+            why = "the gate tables say so" if said != "pass" else "passes, though the gate tables refuse it"
         table.append(
             {",".join(report["axes"]): runs([row["value"] for row in members]), "ends": said, "why": "" if said == "pass" and not gated else why[:110]}
         )
