@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -227,6 +228,7 @@ def main() -> None:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             click.echo(f"kernel-parity: {error}; make room where the output goes; finished results are kept", err=True)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered would fail once more at exit, with its own code
             sys.exit(HarnessError.exit_code)
         import traceback
 
