@@ -26,8 +26,16 @@ class Unsupported(Exception):
     """This platform or library version cannot judge the cell; the message says why. Becomes `unsupported`."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """A UsageError for a name nobody declared, with the nearest known names."""
+_LISTED = ("op", "provider", "model", "preset", "case")  # what `kernel-parity list` shows
+
+
+def nearest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """The known names most like this one; the first few where none is."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:5]
-    return UsageError(f"unknown {kind} {name!r}; nearest: {', '.join(near) or 'none known'} (kernel-parity list {kind}s)")
+    return difflib.get_close_matches(name, names, n=most, cutoff=0.4) or names[:5]
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """A UsageError for a name nobody declared, with the nearest known names, and the command that lists them where there is one."""
+    hint = f" (kernel-parity list {kind}s)" if kind in _LISTED else ""
+    return UsageError(f"unknown {kind} {name!r}; nearest: {', '.join(nearest(name, known)) or 'none known'}{hint}")

@@ -67,6 +67,9 @@ def outcome(call: object, seen: list[Launch]) -> str:
 
 def main() -> None:
     describe(TARGETS["gfx942"])
+    device = torch.cuda.get_device_properties(0)
+    facts = (torch.version.hip is not None, torch.version.cuda, device.gcnArchName, device.warp_size, torch.cuda.get_device_capability())
+    print("described:", (*facts, triton.runtime.driver.active.get_current_target().warp_size))
     data, small = torch.zeros(4096, dtype=torch.bfloat16), torch.zeros(64, 64)
     deep = torch.zeros(64, 1024, dtype=torch.bfloat16)
     original = triton.runtime.jit.JITFunction.run

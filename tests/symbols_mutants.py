@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 from harness.offline.symbols import uses
 from harness.offline.symbols.calls import scope
+from harness.offline.symbols.conditions import branch
 from harness.offline.symbols.frames import NO_FLAGS, Frame, Path
 from harness.offline.symbols.scan import Scan
 from harness.offline.symbols.tree import statements
+from harness.offline.symbols.values import bad, usable
 
 
 @dataclass(frozen=True)
@@ -26,17 +28,16 @@ class Mutant:
 
 
 def mutants(scan: Scan, modules: list[str], seed: int) -> Iterator[Mutant]:
-    """Mutants in a random order: of both kinds, in functions that the scan says the platform reaches by default."""
+    """Mutants in a random order, bindings for even seeds and guards for odd ones, in functions that the platform reaches by default."""
     draw = random.Random(seed)
     shuffled = list(modules)
     draw.shuffle(shuffled)
     for module in shuffled:
         if scan.world.names(module).fails or scan.tree.syntax(module) is None:
             continue
-        found = [*_bindings(scan, module), *_guards(scan, module)]
+        found = list(_guards(scan, module) if seed % 2 else _bindings(scan, module))
         draw.shuffle(found)
-        for mutant in found[:1]:
-            yield mutant
+        yield from found[:1]
 
 
 def _reached(scan: Scan, place: uses.Place) -> bool:
@@ -65,8 +66,14 @@ def _bindings(scan: Scan, module: str) -> Iterator[Mutant]:
                 inner = statement.replace("\n", "\n    ")
                 for tail in ("", f"\nelse:\n    {name} = None"):
                     changed = [*lines[: node.lineno - 1], f"if is_cuda():\n    {inner}{tail}", *lines[node.end_lineno or 0 :]]
-                    where = next(i for i, line in enumerate(changed) if not line.startswith(("from __future__", "#")) and line.startswith(("import ", "from ", "if is_cuda")))
-                    yield Mutant("binding", module, "\n".join([*changed[:where], "from sglang.srt.utils import is_cuda", *changed[where:]]), name, place.qualname)
+                    where = next(
+                        i
+                        for i, line in enumerate(changed)
+                        if not line.startswith(("from __future__", "#")) and line.startswith(("import ", "from ", "if is_cuda"))
+                    )
+                    yield Mutant(
+                        "binding", module, "\n".join([*changed[:where], "from sglang.srt.utils import is_cuda", *changed[where:]]), name, place.qualname
+                    )
                 return
 
 
@@ -78,9 +85,6 @@ def _guards(scan: Scan, module: str) -> Iterator[Mutant]:
         for node in statements(place.node.body):
             if not isinstance(node, ast.If) or node.test.lineno != node.test.end_lineno:
                 continue
-            from harness.offline.symbols.expressions import branch
-            from harness.offline.symbols.values import bad, usable
-
             if branch(frame, node.test)[0] is not None:
                 continue
             for use in (n for s in node.body for n in ast.walk(s) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)):

@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness.contracts import op
 from harness.providers import Provider, providers
+from harness.providers.aiter import gates
 from harness.providers.aiter.known import all_facts
+from harness.providers.aiter.sampling import kept
 from harness.selection import Cell
 from harness.session import Session
 from harness.store.results import Result
@@ -173,6 +176,48 @@ def test_gates_answer_without_a_device_and_without_aiter() -> None:
     assert provider.gated(axes.parse("b1-h64-s9-bf16")) is None
     assert provider.gated(axes.parse("b1-h12-s9-bf16"), "gfx90a") is None
     assert "_ps" in provider_kernels("aiter_persistent", "b1-h16-s9-bf16", "gfx942")
+
+
+def test_remedies_and_the_heads_that_need_none() -> None:
+    heads = [1, 6, 12, 16, 17, 40, 48, 128]
+    assert [gates.to_sixteens(count) for count in heads] == [16, 16, 16, 16, 32, 48, 48, 128]
+    assert [gates.padded(count) for count in heads] == [16, 16, 16, 16, 128, 128, 128, 128]
+    assert [gates.repeated(count) for count in (1, 2, 3, 4, 6, 8, 12, 16, 32)] == [16, 16, 3, 16, 6, 16, 12, 16, 32]
+    for name in ("aiter_split_pad", "aiter_split_repeat", "aiter_persistent_pad", "aiter_persistent_repeat"):
+        provider = providers()["mla_decode", name]
+        taken = [count for count in (4, 16, 32) if provider.why_not(op("mla_decode").axes.parse(f"b1-h{count}-s9-bf16")) is None]
+        assert taken == [4]
+
+
+def test_a_remedy_that_reaches_no_count_says_so() -> None:
+    decode, prefill = op("mla_decode").axes, op("mla_prefill").axes
+    repeat = providers()["mla_decode", "aiter_persistent_repeat"]
+    assert repeat.why_not(decode.parse("b1-h12-s9-bf16")) == "12 heads cannot be repeated to a count that the kernel takes"
+    assert repeat.why_not(decode.parse("b1-h16-s9-bf16")) == "16 heads need no remedy"
+    split = providers()["mla_decode", "aiter_split_repeat"]
+    assert split.why_not(decode.parse("b1-h64-s9-bf16")) == "64 heads cannot be repeated to a count that the kernel takes on gfx942"
+    explicit = providers()["mla_prefill", "aiter_ps_repeat"]
+    assert explicit.why_not(prefill.parse("b1-h16-n9-bf16")) == "16 heads need no remedy"
+    assert explicit.why_not(prefill.parse("b1-h200-n9-bf16")) == "200 heads cannot be repeated to a count that the kernel takes"
+
+
+def test_a_top_k_that_keeps_all_is_the_vocabulary() -> None:
+    rows, scalar = kept(torch.tensor([-1, 0, 1, 7, 8, 9]), 8)
+    assert (rows.tolist(), scalar) == ([8, 8, 1, 7, 8, 8], 0)
+    assert [kept(k, 8) for k in (-1, 0, 1, 8, 9)] == [(None, 8), (None, 8), (None, 1), (None, 8), (None, 8)]
+
+
+def test_the_kernels_of_paged_attention_are_those_of_the_group() -> None:
+    provider, axes = providers()["decode_attention", "aiter_asm"], op("decode_attention").axes
+    case = axes.parse(next(case for case in CASES["decode_attention"] if provider.why_not(axes.parse(case)) is None))
+    groups = {
+        heads: provider.expected_kernels(axes.case(**{**case.point, "heads": heads, "kv_heads": 1, "dtype": "bf16"}), "gfx950") for heads in (8, 12, 16, 64)
+    }
+    assert groups[8]
+    assert all("_gqa8_" in kernel and "pa_bf16_noquant" in kernel for kernel in groups[8])
+    assert groups[12] == groups[16]
+    assert all("_gqa16_" in kernel for kernel in groups[16])
+    assert groups[64] == ()
 
 
 def provider_kernels(name: str, case_id: str, arch: str) -> str:

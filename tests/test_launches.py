@@ -26,6 +26,7 @@ def said() -> dict[str, str]:
         ("launched while compiling alone", "0"),
         ("launched while looking on", "[(3, 2, 1)]"),
         ("seen before it was launched", "True"),
+        ("described", "(True, None, 'gfx942:sramecc+:xnack-', 64, (9, 4), 64)"),
         ("kernel", "scaled"),
         ("grid of a function", "(3, 2, 1)"),
         ("signature", "{'x': '*bf16', 'factor': 'fp32', 'count': 'i32', 'BLOCK': 'constexpr'}"),
@@ -50,7 +51,7 @@ def test_launches(said, check, wanted):
 
 
 def test_every_check_of_the_script_is_looked_at(said):
-    assert len(said) == 21
+    assert len(said) == 22
 
 
 def test_the_interpreter_has_no_launches():

@@ -104,6 +104,7 @@ GOOD = 'op = "o"\nprovider = "p"\nstatus = "mismatch"\nwhy = "w"\n'
         ("[other]\n", "other"),
         ("[[entry]]\nop='o'\n", "needs provider, why"),
         (f"[[entry]]\n{GOOD}colour = 1\n", "unknown field 'colour'"),
+        (f"[[entry]]\n{GOOD}versoins = '>1'\n", "unknown field 'versoins'; nearest: versions"),
         (f"[[entry]]\n{GOOD}kind = 'odd'\n", "kind is one of"),
         (f"[[entry]]\n{GOOD}happens = 'never'\n", "always or sometimes"),
         (f"[[entry]]\n{GOOD}library = 'lib'\n", "go together"),

@@ -84,7 +84,7 @@ def test_unknown_models_name_the_nearest() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("[m", "cannot read"), ('[m]\nkind = "gqa"', "'m'.*missing"), ('[m]\nkind = "gqa"\nhead = 3', "unknown field 'head'")],
+    [("[m", "cannot read"), ('[m]\nkind = "gqa"', "'m'.*missing"), ('[m]\nkind = "gqa"\nhead = 3', "unknown field 'head'; nearest: heads")],
 )
 def test_a_broken_file_is_one_line(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "models.toml"

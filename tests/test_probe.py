@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from harness.cli import cli
 from harness.commands import probe
 from harness.errors import UsageError
+from harness.report import mapped
 from harness.selection import Cell
 from harness.store import support
 from harness.store.results import Result
@@ -100,24 +101,58 @@ def test_a_map_is_a_baseline_and_a_ratchet(fake: type[FakeSession], tmp_path: Pa
     assert ask(tmp_path).exit_code == 0
 
 
+def test_a_baseline_that_cannot_be_read_is_replaced_as_its_message_says(fake: type[FakeSession], tmp_path: Path) -> None:
+    ask(tmp_path, "--accept")
+    (path,) = tmp_path.rglob("*.json")
+    whole = path.read_text()
+    path.write_text(whole[:40])
+    assert "--accept to replace it" in str(ask(tmp_path).exception)
+    assert "--accept to replace it" in str(ask(tmp_path, "--refresh").exception)
+    assert ask(tmp_path, "--accept").exit_code == 0
+    assert path.read_text() == whole
+
+
 def test_json_says_everything(fake: type[FakeSession], tmp_path: Path) -> None:
     fake.endings = {2: ("refused", "ValueError")}
-    (report,) = json.loads(ask(tmp_path, "--json").output)
+    (report,) = json.loads(ask(tmp_path, "--json").stdout)
     assert [row["value"] for row in report["values"]] == list("123456")
     assert report["values"][1]["said"] == "refused: ValueError"
     assert report["device"]["arch"] == "gfx942"
 
 
 def test_runs_of_values() -> None:
-    assert probe._runs(["1", "2", "3", "7"]) == "1..3, 7"
-    assert probe._runs(["bf16", "fp16"]) == "bf16, fp16"
-    assert probe._runs(["1,64", "2,64", "2,128", "4,128"]) == "1..2 at 64; 2, 4 at 128"
+    assert mapped.runs(["1", "2", "3", "7"]) == "1..3, 7"
+    assert mapped.runs(["bf16", "fp16"]) == "bf16, fp16"
+    assert mapped.runs(["1,64", "2,64", "2,128", "4,128"]) == "1..2 at 64; 2, 4 at 128"
 
 
 def test_a_library_stands_for_all_its_providers(fake: type[FakeSession], tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["probe", "aiter.mla_prefill", "--axis", "heads=8,12", "--platform", "cpu", "--baselines", str(tmp_path), "--json"])
-    assert {report["provider"] for report in json.loads(done.output)} == {"aiter_varlen", "aiter_varlen_lse", "aiter_ps", "aiter_ps_repeat"}
-    assert all(report["status"] == "unsupported" for report in json.loads(done.output))
+    assert {report["provider"] for report in json.loads(done.stdout)} == {"aiter_varlen", "aiter_varlen_lse", "aiter_ps", "aiter_ps_repeat"}
+    assert all(report["status"] == "unsupported" for report in json.loads(done.stdout))
+
+
+def test_a_probe_in_which_no_value_ran_is_no_success(fake: type[FakeSession], tmp_path: Path) -> None:
+    words = ["probe", "aiter.mla_decode", "--axis", "heads=8", "--platform", "cpu", "--baselines", str(tmp_path), "--accept"]
+    absent = CliRunner().invoke(cli, words)
+    assert absent.exit_code == 3
+    assert absent.output.count("\n") == 1
+    assert "no value of aiter.mla_decode ran (unsupported: " in absent.output
+    fake.endings = dict.fromkeys(range(1, 7), ("unsupported", "declined"))
+    declined = ask(tmp_path, "--accept")
+    assert declined.exit_code == 3
+    assert "nothing to keep as a baseline" in declined.output
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_values_share_a_line_only_where_the_reason_is_the_same() -> None:
+    said = {12: "12 heads cannot be repeated", 16: "16 heads need no remedy", 64: "64 heads need no remedy"}
+    rows = [{"value": str(n), "status": "unsupported", "said": "unsupported: declined", "detail": text} for n, text in said.items()]
+    report = {"provider": "p", "op": "o", "status": "probed", "axes": ["heads"], "values": rows, "device": {}, "platform": "cpu", "case": "c"}
+    lines = mapped.in_words({**report, "changed": [], "written": "", "baseline": ""}).splitlines()
+    assert [line.split("  ")[0] for line in lines if "unsupported" in line] == ["12", "16, 64"]
+    assert any("12 heads cannot be repeated" in line for line in lines)
+    assert any("these heads need no remedy" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +165,8 @@ def test_a_library_stands_for_all_its_providers(fake: type[FakeSession], tmp_pat
         (["torch_eager.merge_state", "--axis", "heads=9..1"], "ranges"),
         (["torch_eager.merge_state", "--axis", "heads=1..100000"], "at most"),
         (["torch_eager.merge_state", "--axis", "heads=many"], "ranges"),
+        (["torch_eager.merge_state", "--axis", "heads=1,2", "--axis", "heads=3"], "twice"),
+        (["torch_eager.merge_state", "--axis", "heads=1..4096", "--axis", "tokens=1..4096", "--axis", "dim=1..4096"], "fewer values"),
         (["torch_eager.merge_state", "--axis", "dtype=fp7"], "bf16"),
         (["torch_eager.merge_state", "--axis", "heads=1", "--case", "t3"], "gives no"),
     ],
@@ -150,7 +187,8 @@ def test_every_value_has_its_own_process(tmp_path: Path) -> None:
         ["probe", "dies_by_threes.merge_state", "--axis", "heads=1..6", "--platform", "cpu", "--plugin", str(plugin), "--baselines", str(tmp_path), "--json"],
     )
     assert done.exit_code == 0, done.output
-    (report,) = json.loads(done.output[done.output.index("[") :])
+    (report,) = json.loads(done.stdout)
+    assert "dies_by_threes.merge_state: 6 values" in done.stderr
     assert [row["said"] for row in report["values"]] == [
         "pass", "refused: ValueError", "crash: signal SIGABRT", "refused: ValueError", "pass", "crash: signal SIGABRT"
     ]  # fmt: skip

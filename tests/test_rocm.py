@@ -97,6 +97,13 @@ def test_files_that_cannot_be_read_leave_their_fact_out(tmp_path):
     assert amdgpu.gpus(root) == []
 
 
+def test_an_address_is_taken_apart_whole(tmp_path):
+    root = rocm_files(tmp_path, 1)
+    file = root / "sys/class/kfd/kfd/topology/nodes/1/properties"
+    file.write_text(f"simd_count 1\ndomain 1\nlocation_id {3 << 16 | 0xC5 << 8 | 29 << 3 | 6}\n")
+    assert [gpu["bus"] for gpu in amdgpu.gpus(root)] == ["0001:c5:1d.6"]
+
+
 def test_the_device_of_a_hip_build_has_the_fields_of_a_cuda_one_and_its_own(tmp_path, monkeypatch):
     hip_torch(monkeypatch)
     device = platforms.open_device("rocm", rocm_files(tmp_path, 2))
@@ -143,6 +150,8 @@ def test_a_user_who_may_not_open_the_device_is_told(tmp_path, monkeypatch):
         # HIP counts within what ROCr lets through
         ({"ROCR_VISIBLE_DEVICES": "5,7,GPU-8f2c3a"}, 3, [{"HIP_VISIBLE_DEVICES": name} for name in "012"]),
         ({"ROCR_VISIBLE_DEVICES": "5,7", "HIP_VISIBLE_DEVICES": "1"}, 1, [{"HIP_VISIBLE_DEVICES": "1"}]),
+        ({"HIP_VISIBLE_DEVICES": " 3 , 1,,0"}, 2, [{"HIP_VISIBLE_DEVICES": name} for name in ("3", "1", "3")]),
+        ({"HIP_VISIBLE_DEVICES": "3,-1,0"}, 1, [{"HIP_VISIBLE_DEVICES": "3"}]),
         ({"CUDA_VISIBLE_DEVICES": "2,6"}, 2, [{"HIP_VISIBLE_DEVICES": name, "CUDA_VISIBLE_DEVICES": name} for name in "26"]),
         ({"HIP_VISIBLE_DEVICES": "4", "CUDA_VISIBLE_DEVICES": "4"}, 1, [{"HIP_VISIBLE_DEVICES": "4", "CUDA_VISIBLE_DEVICES": "4"}]),
     ],
@@ -156,7 +165,7 @@ def test_each_worker_is_shown_one_device(tmp_path, monkeypatch, given, count, sh
 
 
 @pytest.mark.parametrize("mask", ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"])
-@pytest.mark.parametrize("value", ["", "-1"])
+@pytest.mark.parametrize("value", ["", "-1", " ", ",0", "-1,0"])
 def test_hidden_devices_are_none(tmp_path, monkeypatch, mask, value):
     monkeypatch.setenv(mask, value)
     assert platforms.machine_platform(root=rocm_files(tmp_path)) == "cpu"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import json
 import os
@@ -22,11 +23,12 @@ from hypothesis import strategies as st
 from harness.cli import cli
 from harness.contracts.models import Model, load_models
 from harness.errors import UsageError
-from harness.offline.routes.dispatch import Dispatch
+from harness.offline.routes import showing
+from harness.offline.routes.dispatch import Dispatch, Outcome
 from harness.offline.routes.facts import load_facts
 from harness.offline.routes.heads import HeadGate
-from harness.offline.routes.judge import Judge, Route
-from harness.offline.routes.known import hold
+from harness.offline.routes.judge import Judge, Route, _all_fast
+from harness.offline.routes.known import hold, unknowns
 from harness.offline.routes.linking import Undescribed
 from harness.offline.routes.parsing import Tree
 from harness.offline.routes.survey import Survey, compare, survey
@@ -160,9 +162,12 @@ def test_what_changed_since_0_5_16() -> None:
     found = {(row["what"], row["where"]): (row["was"], row["now"]) for row in changes}
     for tp in (1, 2, 4, 8, 16):
         assert found["route of kimi-k3", f"gfx950 TP {tp}"] == ("not in this version", "triton")
-    assert found["aiter decode, bf16 KV", "gfx950 12 heads"] == ("refused at start-up", "padded to 16 (zero)")
-    assert found["aiter fp8 prefill", "gfx950 12 heads"] == ("refused at start-up", "padded to 16 (tile)")
-    assert found["aiter fp8 prefill", "gfx950 96 heads"] == ("96; aborts in aiter v0.1.9.post1 0011ff440b", "padded to 128 (tile)")
+    assert found["aiter decode, bf16 KV", "gfx950 12 heads"] == ("refused at start-up", "padded to 16 with zeros")
+    assert found["aiter fp8 prefill", "gfx950 12 heads"] == ("refused at start-up", "padded to 16 by tiling")
+    assert found["aiter fp8 prefill", "gfx950 96 heads"] == (
+        "as it is; aborts in aiter v0.1.9.post1 0011ff440b, which has no such kernel",
+        "padded to 128 by tiling",
+    )
     assert found["speculative verify, EAGLE, a chain", "gfx950"] == ("argmax", "samples")
     assert ("speculative verify, EAGLE3, a chain", "gfx950") not in found
     assert not [row for row in changes if row["worse"]]
@@ -226,6 +231,22 @@ def test_dsa_padding_misses_16_where_16_is_no_multiple() -> None:
     assert [heads for heads in range(1, 17) if not gate.sparse(heads).accepted] == [heads for heads in range(1, 16) if 16 % heads]
     assert gate.sparse(12).padded == 12
     assert HeadGate(dispatch("0.5.10")).sparse(8).accepted is None
+
+
+def test_one_models_report_has_its_own_head_counts_alone() -> None:
+    found = one(source("0.5.23"), "kimi-k3", 8)
+    own, every = (showing.heads(found, counts) for counts in ({row.heads for row in found.routes}, None))
+    assert [line.split()[-1] for line in own.splitlines()[2:]] == ["12", "12", "12", "12"]
+    assert "padded to 16 with zeros" in own
+    assert "24" in every
+    assert "24" not in own
+
+
+def test_changes_name_their_verdict_and_drop_it_where_there_is_none() -> None:
+    old, new = one(source("0.5.16"), "kimi-k3", 8), one(source("0.5.23"), "kimi-k3", 8)
+    rows = compare(old, new)
+    assert "verdict" not in showing.changes(old, new, [row for row in rows if not row["worse"]])
+    assert "verdict" in showing.changes(old, new, [{**row, "worse": True} for row in rows])
 
 
 def test_copied_heads_against_aiter() -> None:
@@ -371,6 +392,73 @@ def test_imported_whole_sglang_answers_the_same() -> None:
     assert {key: found[key] for key in imported} == imported
 
 
+_AITER = "sglang/srt/layers/attention/aiter_backend.py"
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "question", "says"),
+    [
+        (_AITER, ("self.num_head_padded = 16 if", "self.heads_padded = 16 if"), "aiter decode, bf16 KV", "num_head_padded"),
+        (
+            _AITER,
+            ("        if self.use_mla:\n            _mla_low", "        if self.is_mla():\n            _mla_low"),
+            "aiter decode, fp8 KV",
+            "not recognised",
+        ),
+        (_AITER, ("def check_fp8_prefill_num_head(", "def check_fp8_heads("), "aiter fp8 prefill", "check_fp8_prefill_num_head"),
+        (_AITER, ("supported = _MLA_REDUCE_V1_HEADS.get", "supported = brand_new_table.get"), "aiter fp8 prefill", "brand_new_table"),
+        ("sglang/srt/layers/attention/dsa_backend.py", ("self.need_pad_heads = ", "self.pads = "), "dsa", "need_pad_heads"),
+        ("sglang/srt/speculative/eagle_utils.py", ("or (is_hip and not", "or (is_rocm_like and not"), "speculative verify, EAGLE3, a chain", "is_rocm_like"),
+        (
+            "sglang/srt/arg_groups/speculative_hook.py",
+            ("def _should_auto_enable_hip_rejection_sampling(", "def _should_enable("),
+            "speculative verify, EAGLE, a chain",
+            "turns it on",
+        ),
+        ("sglang/srt/arg_groups/overrides.py", ("def _sampling_backend_default(", "def _sampler("), "sampling backend by default", "known form"),
+    ],
+)
+def test_a_decision_of_another_form_is_a_finding_and_worse(edited: Callable[..., Source], file: str, change: tuple[str, str], question: str, says: str) -> None:
+    found = one(edited(file, change), "kimi-k3", 8)
+    assert [finding.text for finding in unknowns(found) if finding.model == question and says in finding.text]
+    assert any(row["worse"] and row["what"] == question for row in compare(one(source("0.5.23"), "kimi-k3", 8), found))
+    assert not unknowns(one(source("0.5.23"), "kimi-k3", 8))
+
+
+def test_a_route_that_is_not_known_any_more_is_worse(edited: Callable[..., Source]) -> None:
+    found = one(edited(_DEFAULT, ("def get_default_attn_backend(", "def choose_attn_backend(")), "kimi-k3", 8)
+    assert [row["worse"] for row in compare(one(source("0.5.23"), "kimi-k3", 8), found) if row["what"] == "route of kimi-k3"] == [True]
+
+
+def test_sources_that_do_not_parse_are_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "sglang" / "srt" / "server_args.py"
+    file.parent.mkdir(parents=True)
+    for text in (b"x = (\n", b"\xff\xfe", b"x = 1\x00"):
+        file.write_bytes(text)
+        done = run(str(tmp_path))
+        assert (done.exit_code, done.output) == (1, "")
+        assert isinstance(done.exception, UsageError)
+        assert "server_args.py" in str(done.exception)
+        assert "\n" not in str(done.exception)
+
+
+def test_a_repeated_option_is_one_row_and_no_version_is_a_mistake() -> None:
+    source("0.5.23")
+    twice = run("sglang==0.5.23", "--model", "kimi-k3,kimi-k3", "--model", "kimi-k3", "--tp", "8", "--tp", "8", "--target", "gfx950", "--json")
+    assert len(json.loads(twice.output)["routes"]) == 1
+    assert "sglang==VERSION" in str(run("").exception)
+
+
+def test_a_known_departure_of_a_model_that_is_not_served_any_more_is_gone() -> None:
+    row = dataclasses.replace(rows(surveyed("0.5.23", "gfx950", "sm_90"), "gfx950", "kimi-k3")[8], served=False, fast=None)
+    assert [finding.kind for finding in hold([row], FACTS.known, "0.5.23")] == ["gone"]
+
+
+def test_prefill_and_decode_must_both_be_fast() -> None:
+    answers = [_all_fast(Outcome(prefill, decode), ["aiter"]) for prefill in ("aiter", "triton") for decode in ("aiter", "triton")]
+    assert answers == [True, False, False, False]
+
+
 def test_models_that_no_tp_divides_are_named() -> None:
     found = survey(source("0.5.23"), [TARGETS["sm_90"]], [MODELS["glm-4.7-flash"], MODELS["kimi-k2"]], (8,), FACTS, ROUTERS)
     assert [row.model for row in found.routes] == ["kimi-k2"]
@@ -388,6 +476,10 @@ def test_models_that_no_tp_divides_are_named() -> None:
         (("versions = \">=0.5.17\"", "versions = \"new\""), "known 1"),
         (("why = \"as kimi-k3\"", "reason = \"as kimi-k3\""), "known 2"),
         (("[models.kimi-k3]", "[models.k3]"), "models.kimi-k3"),
+        (("[answers]", "[answer]"), "unknown field 'answer'; nearest: answers"),
+        (("torchada = false", "torchada = 0"), "installed.nvidia.torchada is true or false, not 0"),
+        (("mla = [\"aiter\"]", "mla = \"aiter\""), "[fast.gfx950]: mla is a list of words"),
+        (("tp = [1, 2, 4, 8, 16]", "tp = [\"1\"]"), "known 1: tp is a list of whole numbers"),
     ],
 )  # fmt: skip
 def test_a_wrong_facts_file_is_one_line(tmp_path: Path, change: tuple[str, str], says: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,19 @@ def test_declaring_everything_imports_no_torch():
 def test_modules_stay_under_300_lines():
     long = {str(path.relative_to(ROOT)): n for path in ROOT.glob("harness/**/*.py") if (n := len(path.read_text().splitlines())) > 300}
     assert not long
+
+
+def test_every_folder_with_modules_is_a_package():
+    lacking = {str(path.parent.relative_to(ROOT)) for path in ROOT.glob("harness/**/*.py") if not (path.parent / "__init__.py").is_file()}
+    assert not lacking, "a wheel and import-linter leave these out"
+
+
+@pytest.mark.parametrize("room", ["symbols", "routes"])
+def test_the_map_of_a_room_names_its_modules(room):
+    folder = ROOT / "harness" / "offline" / room
+    text = (folder / "__init__.py").read_text()
+    missing = [path.stem for path in folder.glob("*.py") if path.stem != "__init__" and not re.search(rf"^    .*\b{path.stem}\b", text, re.MULTILINE)]
+    assert not missing
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -26,6 +26,7 @@ from harness.offline.sources import find_source
 from harness.offline.targets import Target, choose, load_targets
 from harness.plugins import load_plugins
 from harness.selection import cases_folder, names
+from harness.words import plural
 
 PRESETS = ("pr", "nightly")
 
@@ -46,11 +47,14 @@ def compile_cells(**options: Any) -> int:
     """Compiles the selection; returns the exit code."""
     load_plugins(options["plugins"])
     folder = cases_folder(options["cases_dir"])
-    targets = choose(load_targets(folder / "targets.toml"), options["targets"])
+    described = load_targets(folder / "targets.toml")
+    targets = choose(described, options["targets"])
     accept = _accepted(options["accept"])
     if accept and not options["refresh"]:
         raise UsageError("--accept goes with --refresh: it lets the refreshed baseline become worse")
-    listed = load_cells(folder / "codegen" / f"{options['preset']}.txt")
+    if not options["timeout"] > 0:
+        raise UsageError(f"--timeout {options['timeout']:g} is no number of seconds")
+    listed = load_cells(folder / "codegen" / f"{options['preset']}.txt", described)
     cells = chosen(listed, names(options["ops"]), options["cells"])
     sweep = Sweep(
         find_source(options["sglang"]),
@@ -61,10 +65,15 @@ def compile_cells(**options: Any) -> int:
         keep=not options["fresh"],
         plugins=tuple(options["plugins"]),
     )
-    outcome = _run(sweep, ledger_of(options["ledger"], folder), _baselines(options["baselines"], folder), quiet=options["as_json"])
-    if options["refresh"]:
+    if sweep.source.package != "sglang":
+        raise UsageError(f"--sglang {options['sglang']} is {sweep.source.package}: give sglang, sglang==VERSION or a path of it")
+    baselines = _baselines(options["baselines"], folder)
+    _possible(sweep, baselines, accept, refresh=options["refresh"])
+    outcome = _run(sweep, ledger_of(options["ledger"], folder), baselines, quiet=options["as_json"])
+    _named(outcome, names(options["kernels"]))
+    if options["refresh"] and baselines:
         whole = [cell.id for cell in listed] if options["preset"] == PRESETS[-1] and len(cells) == len(listed) else None
-        outcome.changes = _refresh(outcome, _baselines(options["baselines"], folder), accept, whole)
+        outcome.changes = _refresh(outcome, baselines, accept, whole)
     if options["as_json"]:
         click.echo(msgspec.json.encode(telling.as_json(outcome)))
     else:
@@ -72,12 +81,35 @@ def compile_cells(**options: Any) -> int:
     return 1 if outcome.judged.fresh or outcome.judged.gone or any(change.bad for change in outcome.changes) else 0
 
 
+def _possible(sweep: Sweep, baselines: Path | None, accept: Mapping[str, str], *, refresh: bool) -> None:
+    """Raises UsageError, before anything is compiled, for what cannot be done with the rows."""
+    pairs = wanted(sweep)
+    if not pairs:
+        raise UsageError(f"none of the cells is for {', '.join(target.id for target in sweep.targets) or 'a target: targets.toml describes none'}")
+    strange = sorted(accept.keys() - {cell.id for _, cell in pairs})
+    if strange:
+        raise UsageError(f"--accept {strange[0]}: no such cell is compiled")
+    if refresh and baselines is None:
+        raise UsageError("--refresh writes the baselines: give their folder, not none")
+    if baselines is not None:
+        for target in sweep.targets:
+            base.load(baselines, target.id, version_of("triton"))
+
+
+def _named(outcome: Outcome, kernels: Sequence[str]) -> None:
+    """Raises UsageError for a kernel's name that nothing compiled has."""
+    known = sorted({kernel.name.partition("#")[0] for row, _ in outcome.rows for kernel in row.kernels})
+    for name in kernels:
+        if not any(name in kernel for kernel in known):
+            raise UsageError(f"--kernel {name}: no kernel that was compiled has it in its name; compiled: {', '.join(known) or 'none'}")
+
+
 def _run(sweep: Sweep, ledger: Any, baselines: Path | None, *, quiet: bool) -> Outcome:
     began = time.monotonic()
     pairs = wanted(sweep)
     if not quiet:
         label = f"{sweep.source.label}, triton {version_of('triton')}"
-        click.echo(f"{len(pairs)} cells for {', '.join(target.id for target in sweep.targets)}; {label}; compiled, not run", err=True)
+        click.echo(f"{plural(len(pairs), 'cell')} for {', '.join(target.id for target in sweep.targets)}; {label}; compiled, not run", err=True)
     found = {(row.target, row.cell): row for row in compiled(sweep)}
     rows = [(found[target.id, cell.id], cell) for target, cell in pairs]
     by_id: Mapping[str, Target] = {target.id: target for target in sweep.targets}
@@ -117,14 +149,9 @@ def _accepted(given: Sequence[str]) -> dict[str, str]:
     return made
 
 
-def _refresh(outcome: Outcome, folder: Path | None, accept: Mapping[str, str], whole: Sequence[str] | None) -> list[base.Change]:
+def _refresh(outcome: Outcome, folder: Path, accept: Mapping[str, str], whole: Sequence[str] | None) -> list[base.Change]:
     """Writes the baselines; returns what is left of the changes, which is what was worse and not accepted."""
-    if folder is None:
-        raise UsageError("--refresh writes the baselines: give their folder, not none")
     rows = [row for row, _ in outcome.rows]
-    unknown = sorted(accept.keys() - {row.cell for row in rows})
-    if unknown:
-        raise UsageError(f"--accept {unknown[0]}: no such cell was compiled")
     unstable = [row for row in rows if row.status in ("timeout", "crash")]
     if unstable:
         raise UsageError(f"{unstable[0].cell} ended with {unstable[0].status} for {unstable[0].target}: a baseline is not made of that; raise --timeout")

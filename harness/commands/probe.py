@@ -5,15 +5,16 @@ from __future__ import annotations
 import concurrent.futures
 import itertools
 import json
+import math
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
-from tabulate import tabulate
 
 from harness.commands.run import selection_of
 from harness.contracts import Axis, Case, op
@@ -21,10 +22,12 @@ from harness.errors import HarnessError, UsageError, unknown
 from harness.machine.platforms import device_count
 from harness.machine.pool import Limits
 from harness.providers import Provider, providers_of
+from harness.report.mapped import in_words, ran
 from harness.selection import Cell, Selection, preset_cases, presets, standing
 from harness.session import Session
 from harness.store import support
 from harness.store.results import Result
+from harness.words import plural
 
 BASELINES = Path(__file__).resolve().parent.parent.parent / "baselines"
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
@@ -34,19 +37,28 @@ Row = dict[str, Any]
 
 
 def probe_axes(target: str, **options: Any) -> int:
-    """Probes PROVIDER.OP; returns the exit code: 1 where a value ends otherwise than the baseline says."""
+    """Probes PROVIDER.OP; returns the exit code: 1 where a value ends otherwise than the baseline says, 3 where no value ran."""
     selection = selection_of({**options, "preset": "smoke", "model": None, "tp": 1, "shard": "", "ops": (), "providers": (), "cells": ()})
     chosen = _providers(target)
-    axes = dict(_values(chosen[0].op, text) for text in options["axes"])
+    axes = _axes(chosen[0].op, options["axes"])
     folder = Path(options["baselines"] or os.environ.get("KERNEL_PARITY_BASELINES") or BASELINES)
     limits = Limits(options["timeout"], options["build_timeout"])
     with Session(selection.machine, plugins=tuple(options["plugins"]), limits=limits, seed=options["seed"]) as session:
         reports = [_one(provider, axes, selection, session, folder, options) for provider in chosen]
     if options["as_json"]:
         click.echo(json.dumps(reports, indent=2))
-    else:
-        click.echo("\n\n".join(_said(report) for report in reports))
+    elif any(report["values"] for report in reports):
+        click.echo("\n\n".join(in_words(report) for report in reports))
+    if not any(ran(report["values"]) for report in reports):
+        click.echo(f"kernel-parity: no value of {target} ran{_why_none(reports)}; kernel-parity doctor says what works here", err=True)
+        return HarnessError.exit_code
     return 1 if any(report["changed"] for report in reports) else 0
+
+
+def _why_none(reports: list[Row]) -> str:
+    """Why nothing was probed, each reason once; nothing where the tables say it."""
+    reasons = dict.fromkeys(f"{report['status']}: {report['why']}" for report in reports if not report["values"])
+    return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 def _providers(target: str) -> list[Provider]:
@@ -60,6 +72,18 @@ def _providers(target: str) -> list[Provider]:
     if not found:
         raise unknown("provider", name, [provider.name for provider in known])
     return found
+
+
+def _axes(op_name: str, texts: tuple[str, ...]) -> dict[str, list[Any]]:
+    """The values by axis. Raises UsageError for an axis given twice and for more points than one map holds."""
+    axes: dict[str, list[Any]] = {}
+    for name, values in (_values(op_name, text) for text in texts):
+        if name in axes:
+            raise UsageError(f"--axis {name} is given twice; write its values in one: {name}=8,16..24")
+        axes[name] = values
+    if (points := math.prod(map(len, axes.values()))) > _MOST:
+        raise UsageError(f"{points} points are more than {_MOST}: probe fewer values at once")
+    return axes
 
 
 def _values(op_name: str, text: str) -> tuple[str, list[Any]]:
@@ -100,21 +124,21 @@ def _one(provider: Provider, axes: dict[str, list[Any]], selection: Selection, s
     axis_names = [name for name in op(provider.op).axes.by_name if name in axes]
     map_ = support.SupportMap(provider.op, provider.name, axis_names, "", {}, device, platform, versions)
     path = support.place_of(folder, map_)
-    before = support.load(path)
+    before = _before(path, options["accept"])
     base = _base(provider, axes, options["case"] or (before.case if before else ""), selection)
     if base is None:
         return {**empty, "status": "unsupported", "why": "it takes none of the presets' cases with these values; give one with --case"}
+    if before and before.case != base.id:
+        raise UsageError(f"{path} is of case {before.case!r}, not {base.id!r}; give --case {before.case}, or --accept with that file removed")
     cells = _cells(provider, base, {name: axes[name] for name in axis_names}, platform)
     results = _run(cells, session, options["workers"] or _workers(selection.machine))
     rows = [_row(cell, axis_names, result, provider, device.get("arch", "")) for cell, result in zip(cells, results, strict=True)]
     map_ = msgspec.structs.replace(map_, case=base.id, statuses={row["value"]: row["said"] for row in rows})
     if broken := next((row for row in rows if row["status"] == "error"), None):
         raise HarnessError(f"{provider.name}.{provider.op} at {broken['value']}: {broken['detail']}")
-    if before and before.case != base.id:
-        raise UsageError(f"{path} is of case {before.case!r}, not {base.id!r}; give --case {before.case}, or --accept with that file removed")
     found = support.changes(before, map_) if before else []
     written = ""
-    if options["accept"] or options["refresh"]:
+    if (options["accept"] or options["refresh"]) and ran(rows):
         kept = map_ if options["accept"] and not before else support.refreshed(before, map_, () if options["accept"] else found)
         support.save(path, kept)
         written = str(path)
@@ -134,6 +158,16 @@ def _one(provider: Provider, axes: dict[str, list[Any]], selection: Selection, s
         "written": written,
         "changed": [msgspec.to_builtins(change) for change in changed],
     }
+
+
+def _before(path: Path, replaced: bool) -> support.SupportMap | None:
+    """The baseline; one that cannot be read is none where it is to be replaced."""
+    try:
+        return support.load(path)
+    except UsageError:
+        if replaced:
+            return None
+        raise
 
 
 def _base(provider: Provider, axes: dict[str, list[Any]], asked: str, selection: Selection) -> Case | None:
@@ -158,8 +192,6 @@ def _cells(provider: Provider, base: Case, axes: dict[str, list[Any]], platform:
         case = declared.axes.case(**{**base.point, **dict(zip(axes, values, strict=True))})
         why = provider.declines(case, platform)
         cells.append(Cell(provider.op, provider, case, platform, "unsupported" if why else "", why or ""))
-    if len(cells) > _MOST:
-        raise UsageError(f"{len(cells)} points are more than {_MOST}: probe fewer values at once")
     return cells
 
 
@@ -168,8 +200,10 @@ def _workers(machine: str) -> int:
 
 
 def _run(cells: list[Cell], session: Session, workers: int) -> list[Result]:
-    """Every cell in a process of its own, over so many at a time."""
+    """Every cell in a process of its own, over so many at a time; how far it is, on stderr: at the start, and every ten seconds."""
     slots: list[int] = list(range(workers))
+    provider = cells[0].provider
+    click.echo(f"{provider.name}.{provider.op}: {plural(len(cells), 'value')}", err=True)
 
     def run(cell: Cell) -> Result:
         slot = slots.pop()
@@ -179,7 +213,13 @@ def _run(cells: list[Cell], session: Session, workers: int) -> list[Result]:
             slots.append(slot)
 
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(run, cells))
+        results, last = [], time.monotonic()
+        for result in pool.map(run, cells):
+            results.append(result)
+            if time.monotonic() - last > 10:
+                last = time.monotonic()
+                click.echo(f"{len(results)}/{len(cells)} values", err=True)
+        return results
 
 
 def _row(cell: Cell, axes: list[str], result: Result, provider: Provider, arch: str) -> Row:
@@ -191,49 +231,3 @@ def _row(cell: Cell, axes: list[str], result: Result, provider: Provider, arch: 
     gate = provider.gated(cell.case, arch)
     kernels = provider.expected_kernels(cell.case, arch)
     return row | ({"gate": gate} if gate else {}) | ({"must_run": list(kernels)} if kernels else {})
-
-
-def _said(report: Row) -> str:
-    """The map in words: values that ended alike in runs, then what changed."""
-    title = f"{report['provider']}.{report['op']}"
-    if report["status"] != "probed":
-        return f"{title}: {report['status']}: {report['why']}"
-    rows: list[Row] = report["values"]
-    groups: dict[tuple[str, bool], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["said"], "gate" in row and row["status"] != "unsupported"), []).append(row)
-    table = []
-    for (said, gated), members in groups.items():
-        first = members[0]
-        why = "the gate tables say so" if gated and said != "pass" else "passes, though the gate tables refuse it" if gated else first["detail"]
-        table.append(
-            {",".join(report["axes"]): _runs([row["value"] for row in members]), "ends": said, "why": "" if said == "pass" and not gated else why[:110]}
-        )
-    lines = [
-        f"{title} on {report['device'].get('name') or report['platform']}, case {report['case']}",
-        tabulate(table, headers="keys", maxcolwidths=[60, 40, 110]),
-    ]
-    lines += [f"changed: {change['value']}: {change['before']} -> {change['now']}" for change in report["changed"]]
-    if report["written"]:
-        lines.append(f"wrote {report['written']}")
-    elif not report["baseline"]:
-        lines.append("no baseline yet (--accept writes it)")
-    return "\n".join(lines)
-
-
-def _runs(values: list[str]) -> str:
-    """Ascending numbers as runs, anything else as it is; of several axes the first by runs, for each value of the others."""
-    if all("," in value for value in values):
-        firsts: dict[str, list[str]] = {}
-        for first, _, rest in (value.partition(",") for value in values):
-            firsts.setdefault(rest, []).append(first)
-        return "; ".join(f"{_runs(listed)} at {rest}" for rest, listed in firsts.items())
-    if not all(re.fullmatch(r"-?\d+", value) for value in values):
-        return ", ".join(values)
-    runs: list[list[int]] = []
-    for number in map(int, values):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}..{high}" for low, high in runs)

@@ -23,6 +23,7 @@ from harness.selection import Cell, Selection, cases_folder, names, select, sele
 from harness.session import Session
 from harness.store.ledger import Ledger, Verdict, load_ledger
 from harness.store.results import Result, ResultLog, read
+from harness.words import plural
 
 
 def selection_of(options: dict[str, Any]) -> Selection:
@@ -84,7 +85,7 @@ def run_cells(**options: Any) -> int:
     _print(rows, selection, options)
     if left and not options["as_json"]:
         elapsed = time.monotonic() - began
-        click.echo(f"{len(left)} rows in {elapsed:.1f} s, {60 * len(left) / elapsed:.0f} a minute, {workers} worker{'s' if workers > 1 else ''}")
+        click.echo(f"{plural(len(left), 'row')} in {elapsed:.1f} s, {60 * len(left) / elapsed:.0f} a minute, {plural(workers, 'worker')}")
     return _code([verdict for _, verdict in rows])
 
 
@@ -118,7 +119,7 @@ def _code(verdicts: list[Verdict]) -> int:
 def _header(selection: Selection, cells: list[Cell], kept: int) -> None:
     libraries = ", ".join(f"{name} {version}" for name, version in versions().items())
     again = f", {kept} of them already done" if kept else ""
-    click.echo(f"{selection_words(selection)} on {selection.machine}: {len(cells)} cells{again}; {libraries}", err=True)
+    click.echo(f"{selection_words(selection)} on {selection.machine}: {plural(len(cells), 'cell')}{again}; {libraries}", err=True)
 
 
 def _print(rows: list[tuple[Result, Verdict]], selection: Selection, options: dict[str, Any]) -> None:
@@ -160,7 +161,7 @@ class _Progress:
             self._say("\r" if self._live else "\n")
 
     def _say(self, start: str) -> None:
-        text = f"{self.count}/{self.total} cells, {self.found} findings"
+        text = f"{self.count}/{plural(self.total, 'cell')}, {plural(self.found, 'finding')}"
         click.echo(f"\r{text}" if start == "\r" else text, err=True, nl=start != "\r")
 
     def end(self) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
+from harness import toml
 from harness.errors import UsageError, unknown
 
 
@@ -70,10 +69,7 @@ class Geometry:
 
 def load_models(path: Path) -> Mapping[str, Model]:
     """The models of a models.toml by name. Raises UsageError for an unreadable file or an unknown field."""
-    try:
-        data: dict[str, Any] = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from error
+    data = toml.read(path)
     known = {field.name for field in fields(Model)}
     models = {}
     for name, entry in data.items():
@@ -81,7 +77,7 @@ def load_models(path: Path) -> Mapping[str, Model]:
             raise UsageError(f"{path}: model {name!r} is not a table; write [{name}]")
         extra = sorted(entry.keys() - known)
         if extra:
-            raise UsageError(f"{path}: model {name!r} has an unknown field {extra[0]!r}; known: {', '.join(sorted(known))}")
+            raise UsageError(f"{path}: model {name!r} has an {toml.unknown_field(extra[0], known)}")
         try:
             models[name] = Model(name=name, **entry)
         except TypeError as error:

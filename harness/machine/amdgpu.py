@@ -27,7 +27,7 @@ def gpus(root: Path = Path("/")) -> list[dict[str, str]] | None:
     folder = root / _NODES
     if not folder.is_dir():
         return None
-    nodes = sorted((node for node in folder.iterdir() if node.name.isdigit()), key=lambda node: int(node.name))
+    nodes = sorted((node for node in folder.iterdir() if node.name.isdecimal()), key=lambda node: int(node.name))
     return [_facts(properties, root) for properties in map(_properties, nodes) if _usable(properties, root)]
 
 
@@ -39,7 +39,7 @@ def common(found: Sequence[Mapping[str, str]], bus: str = "") -> dict[str, str]:
 
 def _properties(node: Path) -> dict[str, int]:
     lines = (line.split() for line in _read(node / "properties").splitlines())
-    return {line[0]: int(line[1]) for line in lines if len(line) == 2 and line[1].isdigit()}
+    return {line[0]: int(line[1]) for line in lines if len(line) == 2 and line[1].isdecimal()}
 
 
 def _usable(properties: Mapping[str, int], root: Path) -> bool:
@@ -52,7 +52,7 @@ def _facts(properties: Mapping[str, int], root: Path) -> dict[str, str]:
     place = properties.get("location_id", 0) & 0xFFFF  # above it: the number of the partition
     bus = f"{properties.get('domain', 0):04x}:{place >> 8:02x}:{place >> 3 & 31:02x}.{place & 7}"
     device = root / _DEVICE.replace("BUS", bus)
-    cap = next((text for file in sorted(device.glob("hwmon/hwmon*/power1_cap")) if (text := _read(file)).isdigit()), "")
+    cap = next((text for file in sorted(device.glob("hwmon/hwmon*/power1_cap")) if (text := _read(file)).isdecimal()), "")
     facts = {
         "bus": bus,
         "arch": _arch(properties.get("gfx_target_version", 0)),

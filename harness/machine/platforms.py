@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform as host
 import re
@@ -48,7 +49,8 @@ def _shown(machine: str) -> list[str] | None:
     """The names that the environment leaves of the machine's devices, in the words of its strongest variable; None: all."""
     for variable in _VISIBLE.get(machine, ()):
         if (text := os.environ.get(variable)) is not None:
-            names = [] if text.strip() in ("", "-1") else text.split(",")
+            # the runtimes stop at the first entry that names no device
+            names = list(itertools.takewhile(lambda name: name not in ("", "-1"), map(str.strip, text.split(","))))
             return [str(i) for i in range(len(names))] if variable.startswith("ROCR") else names
     return None
 

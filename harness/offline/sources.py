@@ -19,7 +19,9 @@ from harness.errors import UsageError
 _PINNED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.+!-]+)")
 # an index may hold wheels for other interpreters than this one; sources are read, never run, so any of them serves
 _TAGS = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (34, 31, 28, 17)] + ["--platform=manylinux2014_x86_64", "--platform=any"]
-_KEPT = (".py", ".pyi", ".json", ".toml", "METADATA", "RECORD")
+# of a wheel, the files kept: what is read, and the sources that a library compiles when it is used, since it may ask whether they are there
+_KEPT = (".py", ".pyi", ".json", ".toml", ".cu", ".cuh", ".h", ".hpp", ".cpp", "METADATA", "RECORD")
+_WHEELS = "wheels"  # of the cache folder; another name where more is kept of a wheel than before
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,11 @@ def find_source(spec: str, package: str = "sglang") -> Source:
     if os.sep not in spec and not path.exists():
         found = _installed(spec)
         if found is None:
-            raise UsageError(f"{spec!r} is neither installed here nor a path; name a version to read it from the package index: {spec}==VERSION")
+            name = re.split(r"[^\w.-]", spec)[0] or package
+            raise UsageError(f"{spec!r} is neither installed here nor a path; name a version to read it from the package index: {name}==VERSION")
         return found
     if path.suffix == ".whl" and path.is_file():
-        return Source(package, path.name.split("-")[1], _unpacked(path))
+        return _wheel(path, package)
     for root in (path.parent, path, path / "python"):
         folder = root / package
         if folder.is_dir() and (root != path.parent or path.name == package):
@@ -69,6 +72,13 @@ def cache_folder() -> Path:
     return Path(os.environ.get("KERNEL_PARITY_CACHE") or Path(base) / "kernel-parity")
 
 
+def _wheel(path: Path, package: str) -> Source:
+    root = _unpacked(path)
+    if not (root / package).is_dir():
+        raise UsageError(f"no package {package!r} in the wheel {path}: give a wheel of {package}, or {package}==VERSION")
+    return Source(package, path.name.split("-")[1] if path.name.count("-") >= 4 else "", root)
+
+
 def _installed(package: str) -> Source | None:
     spec = importlib.util.find_spec(package) if package.isidentifier() else None
     if spec is None or not spec.submodule_search_locations:
@@ -79,7 +89,7 @@ def _installed(package: str) -> Source | None:
 
 
 def _from_index(name: str, version: str) -> Path:
-    kept = cache_folder() / "sources" / f"{name}-{version}"
+    kept = cache_folder() / _WHEELS / f"{name}-{version}"
     if kept.is_dir():
         return kept
     with tempfile.TemporaryDirectory() as folder:
@@ -95,20 +105,23 @@ def _from_index(name: str, version: str) -> Path:
 def _unpacked(wheel: Path, target: Path | None = None) -> Path:
     """Unpacks the readable part of a wheel, whole or not at all."""
     stat = wheel.stat()
-    target = target or cache_folder() / "sources" / f"{wheel.stem}-{stat.st_size}-{stat.st_mtime_ns}"
+    target = target or cache_folder() / _WHEELS / f"{wheel.stem}-{stat.st_size}-{stat.st_mtime_ns}"
     if target.is_dir():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    folder = tempfile.mkdtemp(dir=target.parent)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.mkdtemp(dir=target.parent)
+    except OSError as error:
+        raise UsageError(f"cannot write to {target.parent}: {error.strerror}; give another folder in KERNEL_PARITY_CACHE") from error
     try:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder, [name for name in archive.namelist() if name.endswith(_KEPT)])
         os.rename(folder, target)
     except zipfile.BadZipFile:
         raise UsageError(f"{wheel} is not a wheel: it cannot be read as a zip file") from None
-    except OSError:
+    except OSError as error:
         if not target.is_dir():  # another process may have unpacked it first
-            raise
+            raise UsageError(f"cannot unpack {wheel.name} to {target.parent}: {error.strerror}; give another folder in KERNEL_PARITY_CACHE") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return target

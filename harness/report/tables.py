@@ -10,6 +10,7 @@ from tabulate import tabulate
 
 from harness.store.ledger import Verdict
 from harness.store.results import STATUSES, Result
+from harness.words import plural
 
 Judged = tuple[Result, Verdict]
 _SHARES = ("harness", "check", "inputs", "reference", "prepare", "kernel", "compile", "import", "run")
@@ -29,7 +30,7 @@ def summary(rows: Sequence[Judged]) -> str:
     table = [[*key, *_line(group, shown)] for key, group in groups.items()]
     parts = [tabulate(table, headers=["op", "provider", "evidence", *shown, "notes"], tablefmt="simple", disable_numparse=True)] if table else []
     for (status, why), names in elsewhere.items():
-        listed = ", ".join(f"{name} ({count} op{'s' if count > 1 else ''})" for name, count in sorted(names.items()))
+        listed = ", ".join(f"{name} ({plural(count, 'op')})" for name, count in sorted(names.items()))
         parts.append(textwrap.fill(f"not run here, {status} ({why}): {listed}", 150, subsequent_indent="    ", break_on_hyphens=False))
     return "\n".join(parts)
 
@@ -58,7 +59,7 @@ def totals(rows: Iterable[Judged]) -> str:
         evidence[result.evidence] += bool(result.case)
     by_status = ", ".join(f"{statuses[status]} {status}" for status in STATUSES if statuses[status])
     ran = ", ".join(f"{count} {name}" for name, count in evidence.items() if name != "none" and count)
-    return f"{sum(statuses.values())} rows: {by_status}; {ran or 'none ran'}; findings {kinds['finding'] + kinds['gone']}, known {kinds['known']}"
+    return f"{plural(sum(statuses.values()), 'row')}: {by_status}; {ran or 'none ran'}; findings {kinds['finding'] + kinds['gone']}, known {kinds['known']}"
 
 
 def power(results: Iterable[Result]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import date
@@ -12,6 +11,7 @@ from typing import Any
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from harness import toml
 from harness.errors import UsageError
 from harness.store.results import COMPILED, FINDINGS, QUIET, STATUSES, Result
 
@@ -125,10 +125,7 @@ _FIELDS = {f.name for f in fields(Entry)} - {"place"}
 
 def load_ledger(path: Path) -> Ledger:
     """The ledger of a TOML file with `[[entry]]` tables. Raises UsageError naming file, entry and what is wrong with it."""
-    try:
-        data = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"cannot read the ledger {path}: {error}") from error
+    data = toml.read(path, "the ledger")
     if set(data) - {"entry"} or not isinstance(data.get("entry", []), list):
         raise UsageError(f"{path}: the ledger holds [[entry]] tables alone, not {', '.join(sorted(set(data) - {'entry'})) or 'a plain entry'}")
     return Ledger(_entry(path, number, raw) for number, raw in enumerate(data.get("entry", []), 1))
@@ -140,7 +137,7 @@ def _entry(path: Path, number: int, raw: Any) -> Entry:
     place = f"{path} entry {number} ({raw.get('op', '?')}, {raw.get('provider', '?')})"
     unknown = sorted(raw.keys() - _FIELDS)
     if unknown:
-        raise UsageError(f"{place}: unknown field {unknown[0]!r}; known: {', '.join(sorted(_FIELDS))}")
+        raise UsageError(f"{place}: {toml.unknown_field(unknown[0], _FIELDS)}")
     missing = [name for name in ("op", "provider", "why") if not raw.get(name)]
     if missing:
         raise UsageError(f"{place}: needs {', '.join(missing)}")

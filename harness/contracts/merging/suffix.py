@@ -13,6 +13,7 @@ from harness.contracts.expected import Close
 from harness.contracts.inputs import DTYPES, Draw, Inputs, dtype_of
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
+from harness.words import plural
 
 SIGMAS = 6.0
 
@@ -39,7 +40,7 @@ class suffix_merge:
 
     def impossible(self, case: Case) -> str | None:
         """Why there is no such case, or None."""
-        return None if case.heads % case.group == 0 else f"groups of {case.group} heads do not part {case.heads} query heads"
+        return None if case.heads % case.group == 0 else f"groups of {plural(case.group, 'head')} do not part {plural(case.heads, 'query head')}"
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         dtype = dtype_of(case.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,9 +41,9 @@ class Baseline:
 
     target: str
     triton: str
-    library: str = ""
-    rows: dict[str, Entry] = field(default_factory=dict)
-    accepted: dict[str, str] = field(default_factory=dict)
+    library: str
+    rows: dict[str, Entry]
+    accepted: dict[str, str]
 
 
 def path_of(folder: Path, target: str, triton: str) -> Path:
@@ -52,15 +52,20 @@ def path_of(folder: Path, target: str, triton: str) -> Path:
 
 
 def load(folder: Path, target: str, triton: str) -> Baseline | None:
-    """The baseline, or None where nobody accepted one. Raises UsageError for a broken file."""
+    """The baseline, or None where nobody accepted one. Raises UsageError for a broken file, or one of another target or Triton."""
     path = path_of(folder, target, triton)
     if not path.is_file():
         return None
     try:
-        data = json.loads(path.read_text())
-        return Baseline(data["target"], data["triton"], data["library"], data["rows"], data["accepted"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        found = msgspec.json.decode(path.read_bytes(), type=Baseline)
+        for entry in found.rows.values():
+            for figures in () if isinstance(entry, str) else entry.values():
+                msgspec.convert({**figures, "name": "", "place": ""}, Kernel)
+    except (OSError, msgspec.MsgspecError) as error:
         raise UsageError(f"{path} is no codegen baseline ({type(error).__name__}: {error}); restore it, or remove it and refresh") from error
+    if (found.target, found.triton) != (target, triton):
+        raise UsageError(f"{path} holds the figures of {found.target} and triton {found.triton}; restore it, or remove it and refresh")
+    return found
 
 
 def save(folder: Path, baseline: Baseline) -> None:

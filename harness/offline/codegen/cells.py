@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,9 @@ class Listed:
     declined: str = ""
 
 
-def load_cells(path: Path) -> list[Listed]:
-    """The cells of a list: one a line, `op[provider-case]`, then the targets that it is for, if not all. Raises UsageError, one line."""
+def load_cells(path: Path, targets: Container[str] | None = None) -> list[Listed]:
+    """The cells of a list: one a line, `op[provider-case]`, then the targets that it is for, if not all. Raises UsageError, one line.
+    `targets`: those that a line may name."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -39,6 +40,9 @@ def load_cells(path: Path) -> list[Listed]:
     cells = []
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].split()
+        unknown = [name for name in words[1:] if targets is not None and name not in targets]
+        if unknown:
+            raise UsageError(f"{path}:{number}: unknown target {unknown[0]!r}; targets.toml describes the targets")
         if words:
             try:
                 cells.append(find(words[0], tuple(words[1:])))
@@ -81,9 +85,11 @@ def chosen(cells: Iterable[Listed], ops: tuple[str, ...], names: tuple[str, ...]
     for name in ops:
         op(name)
     if names:
+        if ops:
+            raise UsageError("--cell names the cells: --op has nothing left to choose; give one of the two")
         listed = {cell.id: cell for cell in cells}
         return [listed.get(name) or find(name) for name in dict.fromkeys(names)]
     found = [cell for cell in cells if not ops or cell.op in ops]
     if not found:
-        raise UsageError(f"the list has no cell of {', '.join(ops)}; give one with --cell")
+        raise UsageError(f"the list has no cell{' of ' if ops else ''}{', '.join(ops)}; give one with --cell")
     return found

@@ -54,6 +54,24 @@ def describe(target: Target) -> contextlib.AbstractContextManager[Any]:
     return _on_cpu()
 
 
+def unknown() -> str:
+    """Why Triton's back end cannot compile for the described device at all: an empty kernel fails; an empty string where it does not."""
+    import triton
+    from triton.compiler import ASTSource
+
+    try:
+        triton.compile(ASTSource(triton.jit(_nothing), {}, {}, {}))
+    except OSError:  # the disk's fault, which the first cell tells
+        return ""
+    except Exception as error:
+        return " ".join(f"{type(error).__name__}: {error}".split())[:120]
+    return ""
+
+
+def _nothing() -> None:
+    """The kernel that every known target compiles."""
+
+
 def _properties(target: Target) -> SimpleNamespace:
     """What torch.cuda.get_device_properties answers; a field that is not described raises AttributeError."""
     major, minor = target.capability

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
+import os
 import platform
 from collections.abc import Sequence
 from importlib.metadata import packages_distributions, version
@@ -19,6 +21,7 @@ from harness.offline.targets import Target
 from harness.store.results import write_whole
 
 _HARNESS = Path(__file__).resolve().parents[2]
+_ELSEWHERE = "give another folder in KERNEL_PARITY_CACHE, or keep nothing with --fresh"
 _OURS = (
     "contracts",
     "machine/launches.py",
@@ -52,13 +55,29 @@ class Kept:
         key = hashlib.blake2b(b"\0".join([self._base, msgspec.json.encode(target), cell.id.encode()]), digest_size=16).hexdigest()
         path = self._paths[target.id, cell.id] = cache_folder() / "codegen" / "rows" / key[:2] / f"{key}.json"
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Row)
+            row = msgspec.json.decode(path.read_bytes(), type=Row)
         except (OSError, msgspec.DecodeError):
             return None
+        return row if (row.target, row.cell) == (target.id, cell.id) else None
 
     def put(self, row: Row) -> None:
-        """Keeps a row that `get` did not find."""
-        write_whole(self._paths[row.target, row.cell], msgspec.json.encode(row))
+        """Keeps a row that `get` did not find. Raises UsageError where the cache folder takes nothing."""
+        try:
+            write_whole(self._paths[row.target, row.cell], msgspec.json.encode(row))
+        except UsageError as error:
+            raise UsageError(f"{error}; {_ELSEWHERE}") from error
+
+
+def triton_cache() -> Path:
+    """The folder of Triton's own cache. Raises UsageError where it cannot be written to."""
+    folder = cache_folder() / "codegen" / "triton"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}; {_ELSEWHERE}") from error
+    return folder
 
 
 @functools.cache

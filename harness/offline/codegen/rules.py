@@ -13,6 +13,7 @@ from harness.contracts import Case
 from harness.offline.codegen.rows import Kernel, Row
 from harness.offline.targets import Target
 from harness.store.results import COMPILED
+from harness.words import plural
 
 KINDS = (*COMPILED, "refused", "build-failed", "crash")
 JUMP = 1.25  # a figure this many times its median over the head counts is a jump
@@ -79,13 +80,13 @@ def _of_group(group: Mapping[int, Row]) -> Iterable[Finding]:
     for heads, row in group.items():
         if names[heads] != usual:
             here, there = (", ".join(name for name in one if name not in other) or "nothing" for one, other in ((names[heads], usual), (usual, names[heads])))
-            yield Finding(row.cell, row.target, "jump", f"at {heads} heads {here} instead of {there}")
+            yield Finding(row.cell, row.target, "jump", f"at {plural(heads, 'head')} {here} instead of {there}")
             continue
         for kernel in row.kernels:
             peers = [other for at, peer in group.items() if names[at] == usual for other in peer.kernels if other.name == kernel.name]
             text = ", ".join(_outlying(kernel, peers))
             if text:
-                yield Finding(row.cell, row.target, "jump", f"at {heads} heads {text}", kernel.name, kernel.place)
+                yield Finding(row.cell, row.target, "jump", f"at {plural(heads, 'head')} {text}", kernel.name, kernel.place)
 
 
 def _outlying(kernel: Kernel, peers: Sequence[Kernel]) -> Iterable[str]:

@@ -22,13 +22,16 @@ import msgspec
 
 from harness.errors import HarnessError, UsageError
 from harness.offline.codegen.cells import Listed
-from harness.offline.codegen.keeping import Kept
+from harness.offline.codegen.keeping import Kept, triton_cache
 from harness.offline.codegen.rows import Row
 from harness.offline.codegen.worker import Task
-from harness.offline.sources import Source, cache_folder
+from harness.offline.sources import Source
 from harness.offline.targets import Target
 
 _HARNESS = Path(__file__).resolve().parents[3]
+# what in the environment would make the figures the user's own: settings of SGLang, of Triton and of the LLVM and ptxas in it
+_SETTINGS = ("SGLANG_", "TRITON_", "AMDGCN_", "NVPTX_", "PTXAS_", "LLVM_", "MLIR_", "DISABLE_LLVM_", "DISABLE_PTXAS_", "DISABLE_MMA_", "USE_IR_", "ALLOW_LHS_")
+_LONGEST = 1e6  # seconds that a system call takes as its time limit
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def compiled(sweep: Sweep) -> Iterator[Row]:
             yield row
     if missing:
         with contextlib.ExitStack() as stack:
-            folder = str(cache_folder() / "codegen" / "triton") if sweep.keep else stack.enter_context(tempfile.TemporaryDirectory())
+            folder = str(triton_cache()) if sweep.keep else stack.enter_context(tempfile.TemporaryDirectory())
             crew = _Crew(sweep, folder)
             stack.callback(crew.stop)
             for row in crew.rows(missing):
@@ -128,7 +131,7 @@ class _Crew:
         source = self._sweep.source
         with tempfile.TemporaryFile() as said:
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": said}
-            command = [sys.executable, "-m", "harness.offline.codegen.worker"]
+            command = [sys.executable, "-P", "-m", "harness.offline.codegen.worker"]
             process = subprocess.Popen(command, **pipes, env=_environment(self._folder), start_new_session=True)
             self._processes.add(process)
             try:
@@ -168,9 +171,9 @@ def _shares(pairs: Sequence[tuple[Target, Listed]], workers: int) -> list[tuple[
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """The user's, without what would make the figures his own: settings of SGLang and of Triton."""
-    mine = {name: value for name, value in os.environ.items() if not name.startswith(("SGLANG_", "TRITON_"))}
-    paths = [str(_HARNESS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    """The user's without settings; modules are looked for where this process does, which is not always the folder it stands in."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS)}
+    paths = [str(_HARNESS), *filter(None, sys.path)]
     ours = {"TRITON_CACHE_DIR": folder, "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
     return {**mine, **ours, "PYTHONPATH": os.pathsep.join(paths)}
 
@@ -191,6 +194,8 @@ def _rows(process: Any, target: Target, sweep: Sweep, said: Any) -> Iterator[Row
             raise UsageError(
                 f"{sweep.source.label} does not import for {target.id} ({told['failed']}); install what it asks for, or give another with --sglang"
             )
+        if "unknown" in told:
+            raise UsageError(told["unknown"])
         if "mistake" in told:
             raise HarnessError(told["mistake"])
         if "cell" in told:
@@ -221,7 +226,7 @@ class _Lines:
         """The next line, empty at the end of the pipe, None when the time is over."""
         end = time.monotonic() + seconds
         while not self._whole:
-            ready, _, _ = select.select([self._pipe], [], [], max(0.0, end - time.monotonic()))
+            ready, _, _ = select.select([self._pipe], [], [], min(max(0.0, end - time.monotonic()), _LONGEST))
             if not ready:
                 return None
             part = os.read(self._pipe.fileno(), 1 << 16)

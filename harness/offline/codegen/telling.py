@@ -13,6 +13,7 @@ from harness.offline.codegen.baseline import Change
 from harness.offline.codegen.rows import Kernel, Row
 from harness.offline.codegen.rules import Finding
 from harness.offline.targets import Target
+from harness.words import trimmed
 
 _COLUMNS = ("registers", "agpr", "vector_spills", "scalar_spills", "scratch", "shared", "dots", "code")
 
@@ -27,6 +28,8 @@ def as_text(outcome: Any, targets: Sequence[Target], *, kernels: tuple[str, ...]
     if in_full or kernels:
         parts.append(_kernels([row for row, _ in outcome.rows], kernels))
     parts.append(_summary(outcome, targets))
+    if outcome.judged.known:
+        parts.append("known findings stand in the ledger (--ledger none shows them)")
     parts.append(f"{outcome.library}, triton {outcome.triton}: compiled, not run; {outcome.seconds:.1f} s")
     return "\n".join(parts)
 
@@ -67,7 +70,8 @@ def _kernels(rows: Iterable[Row], wanted: tuple[str, ...]) -> str:
         for kernel in row.kernels
         if not wanted or any(name in kernel.name for name in wanted)
     ]
-    return tabulate(table, headers=["target", "cell", "kernel", *_COLUMNS, "matrix", ""], tablefmt="simple", disable_numparse=True)
+    head, shown = trimmed(["target", "cell", "kernel", *_COLUMNS, "matrix", "notes"], table)
+    return tabulate(shown, headers=head, tablefmt="simple", disable_numparse=True)
 
 
 def _matrix(kernel: Kernel) -> str:

@@ -6,10 +6,16 @@ its id, when it begins, and its row. `mistake` is what ends the process with the
 
 from __future__ import annotations
 
+import ctypes
 import importlib
+import importlib.metadata
+import importlib.util
 import os
+import re
+import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,6 +29,8 @@ from harness.offline.targets import Target
 TAKEN = "taken out of the module's source, which does not import without a serving environment"
 UNSERVED = "the library does not serve this kernel on this platform; compiled all the same"
 _WORDS = 400
+_PR_SET_PDEATHSIG = 1
+_OS_ERROR = re.compile(r"\w*Error: \[Errno \d+\]")
 
 
 class Task(msgspec.Struct):
@@ -38,15 +46,23 @@ class Task(msgspec.Struct):
 def serve(task: Task, send: Any) -> None:
     """Compiles the cells, one after the other."""
     from harness.offline.codegen.cells import find
-    from harness.offline.codegen.device import describe
+    from harness.offline.codegen.device import describe, unknown
     from harness.plugins import load_plugins
 
-    mode = describe(task.target)
+    mode = describe(task.target)  # torch and Triton are those of this environment, whatever else the library's folder holds
+    if why := unknown():
+        send({"unknown": f"triton {importlib.metadata.version('triton')} does not know {task.target.id} ({why}); leave that target out"})
+        return
     stand_in()
+    if _folder_of(task.package) != _folder(task):
+        sys.path.insert(0, task.root)
     try:
         importlib.import_module(task.package)
     except Exception as error:
         send({"failed": _line(error)})
+        return
+    if _folder_of(task.package) != _folder(task):
+        send({"mistake": f"{task.package} was imported from {_folder_of(task.package)}, not from {task.root}"})
         return
     load_plugins(task.plugins)
     send({"ready": True})
@@ -64,6 +80,16 @@ def serve(task: Task, send: Any) -> None:
             send(msgspec.to_builtins(row) | {"last": name == task.cells[-1]})
 
 
+def _folder(task: Task) -> Path:
+    return (Path(task.root) / task.package).resolve()
+
+
+def _folder_of(package: str) -> Path | None:
+    """Where an import of the package finds it."""
+    spec = importlib.util.find_spec(package)
+    return Path(next(iter(spec.submodule_search_locations))).resolve() if spec and spec.submodule_search_locations else None
+
+
 def compile_cell(cell: Any, target: Target, root: str, mode: Any, search: Search) -> Row:
     """The cell's row: the kernels that the provider's own call compiles."""
     notes = [] if ("rocm" if target.hip else "cuda") in cell.serves else [UNSERVED]
@@ -79,6 +105,8 @@ def compile_cell(cell: Any, target: Target, root: str, mode: Any, search: Search
         except HarnessError as error:  # kept, since a wrapper may catch whatever a launch raises
             mistakes.append(error)
             raise
+        if _OS_ERROR.match(launch.error):  # a full disk, a folder that is gone: nothing that the compiler says of the kernel
+            mistakes.append(HarnessError(f"{launch.kernel} could not be compiled here ({kernel.error}); see to the disk, or to KERNEL_PARITY_CACHE"))
         if launch.candidate:
             tried, search.clean = tried + 1, not (kernel.error or kernel.limit or kernel.vector_spills or kernel.scratch)
             return
@@ -126,11 +154,10 @@ def _line(error: BaseException) -> str:
 
 def main() -> None:
     """Reads the task and serves it. What libraries print goes to stderr."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # it goes with whoever started it, however that ends
     channel = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
-    if task.root not in sys.path:
-        sys.path.insert(0, task.root)
     serve(task, lambda line: channel.write(msgspec.json.encode(line) + b"\n"))
 
 

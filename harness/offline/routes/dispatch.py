@@ -111,7 +111,7 @@ class Dispatch:
         """The model classes of this version."""
         if self._classes is None:
             folder = self.tree.root / "sglang" / "srt" / "models"
-            self._classes = frozenset(name for path in folder.rglob("*.py") for name in re.findall(r"^class (\w+)", path.read_text(), re.M))
+            self._classes = frozenset(name for path in folder.rglob("*.py") for name in re.findall(r"^class (\w+)", path.read_text(errors="replace"), re.M))
         return self._classes
 
     def config(self, served: Served) -> Described:

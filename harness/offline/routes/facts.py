@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from harness import toml
 from harness.contracts.models import Model
 from harness.errors import UsageError
 from harness.offline.routes.dispatch import Served
 from harness.offline.targets import Target
 
-_SECTIONS = {"installed", "assumed", "answers", "fast", "models", "known"}
-_MODEL = {"architecture", "model_type", "kind", "loader", "source"}
+_SECTIONS: dict[str, Any] = {
+    "installed": dict[str, dict[str, bool]],
+    "assumed": dict[str, list[str]],
+    "answers": dict[str, list[str]],
+    "fast": dict[str, dict[str, Any]],
+    "models": dict[str, dict[str, str]],
+    "known": list[dict[str, Any]],
+}
+_MODEL: dict[str, Any] = dict.fromkeys(("architecture", "model_type", "kind", "loader", "source"), str)
+_KNOWN: dict[str, Any] = {"targets": list[str], "model": str, "tp": list[int], "backend": str, "why": str, "versions": str, "link": str}
 
 
 @dataclass(frozen=True)
@@ -62,16 +70,14 @@ class Facts:
 
 def load_facts(path: Path) -> Facts:
     """Reads the file. Raises UsageError, one line, for anything that is not as described at its head."""
-    try:
-        data: dict[str, Any] = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from error
-    extra, lacking = sorted(set(data) - _SECTIONS), sorted(_SECTIONS - set(data) - {"known"})
-    if extra or lacking:
-        raise UsageError(f"{path}: " + (f"unknown section {extra[0]!r}" if extra else f"the section {lacking[0]!r} is missing"))
+    data = toml.read(path)
+    toml.check(str(path), data, _SECTIONS, _SECTIONS.keys() - {"known"})
+    toml.check(f"{path} [assumed]", data["assumed"], {"absent": list[str]})
+    toml.check(f"{path} [answers]", data["answers"], {"none": list[str]})
+    for name, entry in data["fast"].items():
+        toml.check(f"{path} [fast.{name}]", entry, {**dict.fromkeys(entry, list[str]), "why": str})
     for name, entry in data["models"].items():
-        if not isinstance(entry, dict) or set(entry) - _MODEL or {"architecture", "model_type", "source"} - set(entry):
-            raise UsageError(f"{path}: [models.{name}] gives architecture, model_type and source, and may give kind and loader; nothing else")
+        toml.check(f"{path} [models.{name}]", entry, _MODEL, ("architecture", "model_type", "source"))
     return Facts(
         path=path,
         installed=data["installed"],
@@ -83,14 +89,13 @@ def load_facts(path: Path) -> Facts:
     )
 
 
-def _known(path: Path, number: int, entry: Any) -> Known:
+def _known(path: Path, number: int, entry: Mapping[str, Any]) -> Known:
     place = f"{path} known {number}"
-    names = {part.name for part in fields(Known)} - {"place"}
-    if not isinstance(entry, dict) or set(entry) - names or {"targets", "model", "tp", "backend", "why"} - set(entry):
-        raise UsageError(f"{place}: gives targets, model, tp, backend and why, and may give versions and link; nothing else")
-    lists = {name: tuple(entry[name]) if isinstance(entry[name], list) else (entry[name],) for name in ("targets", "tp")}
+    lists = {name: entry[name] if isinstance(entry[name], list) else [entry[name]] for name in ("targets", "tp") if name in entry}
+    entry = {**entry, **lists}
+    toml.check(place, entry, _KNOWN, ("targets", "model", "tp", "backend", "why"))
     try:
         SpecifierSet(entry.get("versions", ""))
     except InvalidSpecifier as error:
         raise UsageError(f"{place}: {error}") from error
-    return Known(**{**entry, **lists, "place": place})
+    return Known(**{**entry, "targets": tuple(entry["targets"]), "tp": tuple(entry["tp"]), "place": place})

@@ -14,9 +14,11 @@ from harness.offline.routes.objects import Instance
 from harness.offline.routes.parsing import Module
 from harness.offline.routes.slicing import block
 from harness.offline.routes.world import Described
+from harness.words import plural
 
 AITER = "sglang.srt.layers.attention.aiter_backend"
 _DSA = (("sglang.srt.layers.attention.dsa_backend", "DeepseekSparseAttnBackend"), ("sglang.srt.layers.attention.nsa_backend", "NativeSparseAttnBackend"))
+COPIED = "_MLA_REDUCE_V1_HEADS"  # SGLang's copy of the head counts of AITER's reduction
 _FLAGS = ("_use_mla_ps_kernel", "fast_mode", "intra_batch_mode")
 
 
@@ -39,6 +41,13 @@ class HeadRow:
     aborts: tuple[str, ...] = ()
 
 
+def outcome(row: HeadRow) -> str:
+    """What becomes of an accepted head count, and which versions of AITER abort at it."""
+    how = {"zero": "with zeros", "repeat": "by repeating", "tile": "by tiling"}.get(row.mode, row.mode)
+    aborts = f"; aborts in {', '.join(row.aborts)}, which has no such kernel" if row.aborts else ""
+    return ("as it is" if row.padded == row.heads else f"padded to {row.padded} {how}") + aborts
+
+
 class HeadGate:
     """The head counts of one version of SGLang on one target."""
 
@@ -49,11 +58,11 @@ class HeadGate:
         """The MLA block of the AITER backend's constructor: which counts it takes, and what it pads them to. KV in bf16 or fp8; decoding: the
         back end that decodes, where it is not AITER's too.
         """
-        module = self._linker.tree.module(AITER)
+        place, module = f"aiter decode, {'fp8' if fp8 else 'bf16'} KV", self._linker.tree.module(AITER)
         statement = _mla_block(module) if module else None
         if module is None or statement is None:
-            return HeadRow("aiter decode", heads, None, None, "", AITER, 0, "the form of AiterAttnBackend's constructor is not recognised")
-        made: dict[str, Any] = {"place": f"aiter decode, {'fp8' if fp8 else 'bf16'} KV", "heads": heads, "file": module.path, "line": statement.lineno}
+            return HeadRow(place, heads, None, None, "", AITER, 0, "unknown: the form of AiterAttnBackend's constructor is not recognised")
+        made: dict[str, Any] = {"place": place, "heads": heads, "file": module.path, "line": statement.lineno}
         saved: dict[str, Any] = {}
         try:
             backend = self._backend(module, heads, fp8)
@@ -68,6 +77,9 @@ class HeadGate:
         finally:
             after = dict(self._linker.space(AITER))
             self._linker.space(AITER).update(saved)
+        if "num_head_padded" not in backend._values and "pad" in ast.unparse(statement):
+            text = "unknown: it pads heads, but to no self.num_head_padded"
+            return HeadRow(**made, accepted=None, padded=None, mode="", text=text)
         padded, mode = backend._values.get("num_head_padded", heads), backend._values.get("head_pad_mode", "")
         mode = "none" if padded == heads else {"": "repeat", "none": "tile"}.get(mode, mode)
         return HeadRow(**made, accepted=True, padded=padded, mode=mode, text=_taken(heads, padded, mode, backend), persistent=bool(after["_use_mla_ps_kernel"]))
@@ -88,6 +100,9 @@ class HeadGate:
         start = self.decode(heads, fp8=True, decoding="triton")
         if not start.accepted:
             return dataclasses.replace(start, place=made["place"])
+        if node is None and module.binding(COPIED):
+            text = f"unknown: {COPIED} is there, but no check_fp8_prefill_num_head that reads it"
+            return HeadRow(**made, line=0, accepted=None, padded=None, mode="", text=text)
         if node is None:
             return HeadRow(**made, line=0, accepted=True, padded=heads, mode="none", text="no head check in this version: every count goes to the kernel")
         backend = Instance(self._linker, module, "AiterAttnBackend", {})
@@ -107,13 +122,16 @@ class HeadGate:
             found = list(_paddings(module, owner)) if module else []
             if module and found:
                 backend = Instance(self._linker, module, owner, {"num_q_heads": heads})
-                for statement in found:
-                    self._linker.function(module, block(statement, "self"))(backend)
-                values = backend._values
-                padded = values.get("num_head_padded", heads * values["head_repeat_factor"])
+                try:
+                    for statement in found:
+                        self._linker.function(module, block(statement, "self"))(backend)
+                    repeats, pads = backend.head_repeat_factor, backend.need_pad_heads
+                except (Undescribed, Exception) as error:
+                    return HeadRow("dsa", heads, None, None, "", module.path, found[-1].lineno, f"unknown: {told(error)}")
+                padded = backend._values.get("num_head_padded", heads * repeats)
                 fits = padded % 16 == 0
-                text = f"{heads} repeated {values['head_repeat_factor']} times: {padded}" + ("" if fits else ", which is no multiple of 16")
-                return HeadRow("dsa", heads, fits, padded, "repeat" if values["need_pad_heads"] else "none", module.path, found[-1].lineno, text)
+                text = f"{heads} repeated {plural(repeats, 'time')}: {padded}" + ("" if fits else ", which is no multiple of 16")
+                return HeadRow("dsa", heads, fits, padded, "repeat" if pads else "none", module.path, found[-1].lineno, text)
         return HeadRow("dsa", heads, None, None, "", "", 0, "this version pads no heads for DSA, or its form is not recognised")
 
     def _backend(self, module: Module, heads: int, fp8: bool) -> Instance:
@@ -163,6 +181,6 @@ def _paddings(module: Module, owner: str) -> Iterator[ast.stmt]:
 
 def _taken(heads: int, padded: int, mode: str, backend: Instance) -> str:
     if padded == heads:
-        return f"takes {heads} heads as they are"
-    how = {"zero": "with zeros", "repeat": f"by repeating each {backend._values.get('head_repeat_factor', padded // heads)} times"}.get(mode, "by tiling them")
-    return f"takes {heads} heads and pads them to {padded} {how} ({100 * (padded - heads) / heads:.0f} % more to compute)"
+        return f"takes {plural(heads, 'head')} as {'it is' if heads == 1 else 'they are'}"
+    how = {"zero": "with zeros", "repeat": f"by repeating each {backend._values.get('head_repeat_factor', padded // heads)} times"}.get(mode, "by tiling")
+    return f"takes {plural(heads, 'head')} and pads {'it' if heads == 1 else 'them'} to {padded} {how} ({100 * (padded - heads) / heads:.0f} % more to compute)"

@@ -11,6 +11,7 @@ from harness.errors import UsageError
 from harness.offline.routes.dispatch import Dispatch, Outcome, Served
 from harness.offline.routes.facts import Facts
 from harness.offline.routes.heads import HeadGate
+from harness.words import plural
 
 TPS = (1, 2, 4, 8, 16)
 _WIDER = (1, 2, 4, 8, 16, 32, 64)
@@ -121,9 +122,10 @@ class Judge:
                 outcome = self._outcome(served, other)
                 if not outcome.stopped and _all_fast(outcome, fast):
                     good.append(other)
+        ranks = [served.model.rank(n).heads for n in good]
         if not good:
             return []
-        return [{"kind": "tp", "tp": good, "text": f"TP {_words(good)} ({_words([served.model.rank(n).heads for n in good])} heads a rank)"}]
+        return [{"kind": "tp", "tp": good, "text": f"TP {_words(good)} ({_words(ranks)} {'head' if ranks == [1] else 'heads'} a rank)"}]
 
     def _padded(self, served: Served, tp: int, fast: list[str]) -> list[dict[str, Any]]:
         """The next head count a rank for which the code answers the fast path; MLA only, where query heads may be padded at will."""
@@ -163,7 +165,7 @@ def splits(model: Model, tp: int) -> bool:
 
 def _padding(heads: int, padded: int, backend: str) -> str:
     more = 100 * (padded - heads) / heads
-    return f"{heads} heads padded to {padded}: {backend} ({more:.0f} % more to compute)"
+    return f"{plural(heads, 'head')} padded to {padded}: {backend} ({more:.0f} % more to compute)"
 
 
 def _words(numbers: list[int]) -> str:

@@ -10,11 +10,13 @@ from packaging.version import InvalidVersion, Version
 
 from harness.offline.routes.facts import Known
 from harness.offline.routes.judge import Route
+from harness.offline.routes.survey import Survey
 
 
 @dataclass(frozen=True)
 class Finding:
-    """kind: `new` (off the fast path and not listed), `gone` (listed and no longer so), `unknown` (the code stopped at something undescribed)."""
+    """kind: `new` (off the fast path and not listed), `gone` (listed and no longer so), `unknown` (the code stopped at something undescribed).
+    An unknown decision that is of no model has the question in `model` and TP 0."""
 
     kind: str
     model: str
@@ -37,6 +39,13 @@ def hold(rows: Iterable[Route], known: Iterable[Known], version: str) -> list[Fi
             now = row.backend if row.served else "a version that does not serve it"
             found.append(Finding("gone", row.model, row.target, row.tp, f"{listed[0].place} lists {listed[0].backend}, it is {now}"))
     return found
+
+
+def unknowns(found: Survey) -> list[Finding]:
+    """The decisions beside the routes that the code did not answer: sampling and head counts (of which one stands for all that stopped alike)."""
+    stopped = [(row.question, row.target, row.stopped) for row in found.sampling if row.stopped]
+    stopped += [(row.place, target, row.text) for target, row in found.heads if row.accepted is None and row.text.startswith("unknown")]
+    return [Finding("unknown", question, target, 0, text.removeprefix("unknown: ")) for question, target, text in dict.fromkeys(stopped)]
 
 
 def _covers(entry: Known, version: str) -> bool:

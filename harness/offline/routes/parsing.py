@@ -6,10 +6,13 @@ import __future__
 import ast
 import copy
 import functools
+import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
+
+from harness.errors import UsageError
 
 SEEN = "__seen__"  # the builtin that instrumented code calls with a condition's place and value
 
@@ -105,7 +108,12 @@ class Tree:
 @functools.lru_cache(maxsize=512)
 def _parsed(name: str, relative: str, package: bool, path: Path, changed: int) -> Module:
     """A file's module; one for all trees that hold the same file, so that it is parsed and compiled once."""
-    return Module(name, relative, package, ast.parse(path.read_bytes(), str(path)))
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError, OSError) as error:
+        said = " ".join(str(error).split())
+        raise UsageError(f"cannot parse {path} ({said}); is the file whole, and not for a newer Python than {platform.python_version()}?") from None
+    return Module(name, relative, package, tree)
 
 
 class _Visible(ast.NodeTransformer):

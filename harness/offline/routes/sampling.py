@@ -70,8 +70,8 @@ class Sampling:
         """Every place that may choose argmax for a request with temperature > 0, for every kind of draft that it tells apart."""
         places = [place for name in _VERIFY if (module := self._linker.tree.module(name)) for place in _tests(module)]
         if not places:
-            made = {"question": "speculative verify", "target": self._dispatch.target.id}
-            return [SamplingRow(**made, answer="", file="", line=0, stopped="no test of `is_all_greedy` of a known form in srt/speculative")]
+            stopped = "no test of `is_all_greedy` of a known form in srt/speculative"
+            return [SamplingRow(f"speculative verify, {label}", self._dispatch.target.id, "", "", 0, stopped=stopped) for label, *_ in DRAFTS]
         return [self._verify(module, test, draft) for module, test in places for draft in DRAFTS]
 
     def _verify(self, module: Module, test: ast.If, draft: tuple[str, str, int, str | None]) -> SamplingRow:
@@ -79,7 +79,7 @@ class Sampling:
         made: dict[str, Any] = {"question": f"speculative verify, {label}", "target": self._dispatch.target.id, "file": module.path, "line": test.lineno}
         spec = {"speculative_algorithm": algorithm, "speculative_eagle_topk": topk}
         try:
-            spec["speculative_use_rejection_sampling"] = self._rejects(algorithm, topk, token_map)
+            spec["speculative_use_rejection_sampling"] = self._rejects(test, algorithm, topk, token_map)
             self._dispatch.speculation = {**NO_SPECULATION, **spec}
             names = sorted(
                 {node.id for node in ast.walk(test.test) if isinstance(node, ast.Name)}
@@ -99,11 +99,13 @@ class Sampling:
             self._dispatch.speculation = dict(NO_SPECULATION)
         return SamplingRow(**made, answer="argmax" if greedy else "samples", condition=self._last(True) if greedy else "")
 
-    def _rejects(self, algorithm: str, topk: int, token_map: str | None) -> bool:
+    def _rejects(self, test: ast.If, algorithm: str, topk: int, token_map: str | None) -> bool:
         """Whether the server turns rejection sampling on by itself, which HIP needs to sample."""
         module = self._linker.tree.module(_HOOK)
         node = module.function("_should_auto_enable_hip_rejection_sampling") if module else None
         if module is None or node is None:
+            if "use_rejection_sampling" in ast.unparse(test.test):
+                raise Undescribed(f"the verify asks for use_rejection_sampling, and {_HOOK} has no function of a known form that turns it on")
             return False
         given: dict[str, Any] = {"use_rejection_sampling": False, "algorithm": algorithm, "token_map": token_map, "eagle_topk": topk}
         given |= {"accept_threshold_single": 1.0, "accept_threshold_acc": 1.0, "enable_deterministic_inference": False, "simulate_acc_len": -1.0}

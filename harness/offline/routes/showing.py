@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 from tabulate import tabulate
 
-from harness.offline.routes.heads import HeadRow
+from harness.offline.routes.heads import HeadRow, outcome
 from harness.offline.routes.judge import Gate, Route
 from harness.offline.routes.known import Finding
 from harness.offline.routes.sampling import DRAFTS
 from harness.offline.routes.survey import Survey
+from harness.words import plural, trimmed
 
 _WIDTH = 150
 
 
-def report(found: Survey, findings: Sequence[Finding], every: bool) -> str:
-    """The whole of a survey. every: also the rows on the fast path, one by one."""
-    parts = [f"{found.sglang}: routed on described targets; nothing ran on a device", routes(found, every), sampling(found), heads(found), tables(found)]
+def report(found: Survey, findings: Sequence[Finding], every: bool, counts: Set[int] | None = None) -> str:
+    """The whole of a survey. every: also the rows on the fast path, one by one; counts: the head counts whose gates are shown, or None for all."""
+    parts = [
+        f"{found.sglang}: routed on described targets; nothing ran on a device",
+        routes(found, every),
+        sampling(found),
+        heads(found, counts),
+        tables(found),
+    ]
     parts += [assumptions(found), functions(found), verdict(findings)]
     return "\n\n".join(part for part in parts if part)
 
@@ -54,12 +61,14 @@ def sampling(found: Survey) -> str:
     return tabulate(rows, headers=head, tablefmt="simple", disable_numparse=True, maxcolwidths=[None, None, 30, 40, None, 40]) if rows else ""
 
 
-def heads(found: Survey) -> str:
-    """The head gates: what happens to which counts, a line an outcome."""
+def heads(found: Survey, counts: Set[int] | None = None) -> str:
+    """The head gates: what happens to which counts, a line an outcome. counts: only these."""
     groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for target, row in found.heads:
+        if counts is not None and row.heads not in counts:
+            continue
         groups[target, row.place, _outcome(row)].append(row.heads)
-    rows = [[*key, ", ".join(map(str, counts))] for key, counts in groups.items()]
+    rows = [[*key, ", ".join(map(str, numbers))] for key, numbers in groups.items()]
     head = ["target", "heads a rank at", "outcome", "counts"]
     return tabulate(rows, headers=head, tablefmt="simple", disable_numparse=True, maxcolwidths=[None, None, 90, 40]) if rows else ""
 
@@ -106,7 +115,10 @@ def verdict(findings: Sequence[Finding]) -> str:
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for finding in findings:
         groups[finding.kind, finding.model, finding.target, finding.text].append(finding.tp)
-    lines = [f"{kind}: {model} on {target} at TP {', '.join(map(str, tps))}: {text}" for (kind, model, target, text), tps in groups.items()]
+    lines = []
+    for (kind, model, target, text), tps in groups.items():
+        at = f" at TP {', '.join(map(str, tps))}" if any(tps) else ""
+        lines.append(f"{kind}: {model} on {target}{at}: {text}")
     return "\n".join([*lines, f"findings: {len(findings)}"])
 
 
@@ -117,8 +129,8 @@ def changes(old: Survey, new: Survey, rows: Iterable[dict[str, Any]]) -> str:
         target, _, rest = row["where"].partition(" ")
         groups[row["what"], target, row["was"], row["now"], row["worse"]].append(rest)
     table = [[target, what, _ranges(rest), was, now, "worse" if worse else ""] for (what, target, was, now, worse), rest in groups.items()]
-    head = ["target", "what", "at", old.sglang, new.sglang, ""]
-    body = tabulate(table, headers=head, tablefmt="simple", disable_numparse=True, maxcolwidths=[None, 40, 30, 40, 40, None])
+    head, table = trimmed(["target", "what", "at", old.sglang, new.sglang, "verdict"], table)
+    body = tabulate(table, headers=head, tablefmt="simple", disable_numparse=True, maxcolwidths=[None, 40, 30, 40, 40, None][: len(head)])
     return body if table else f"{old.sglang} and {new.sglang} route alike"
 
 
@@ -127,7 +139,7 @@ def _ranges(parts: list[str]) -> str:
     if words and all(len(word) == 2 and word[0] == "TP" for word in words):
         return "TP " + ", ".join(word[1] for word in words)
     if words and all(len(word) == 2 and word[1] == "heads" for word in words):
-        return ", ".join(word[0] for word in words) + " heads"
+        return ", ".join(word[0] for word in words) + (" head" if words == [["1", "heads"]] else " heads")
     return ", ".join(parts)
 
 
@@ -145,18 +157,15 @@ def _on(rows: Iterable[Route], target: str) -> str:
         whole = len(tps) == len([row for row in mine if row.model == model])
         by_backend[next(row.backend for row in fast if row.model == model)].append(model if whole else f"{model} (TP {', '.join(map(str, tps))})")
     listed = "; ".join(f"{backend}: {', '.join(models)}" for backend, models in by_backend.items())
-    text = f"{target}: {len(fast)} of {len(mine)} rows on the fast path. {listed}"
+    text = f"{target}: {len(fast)} of {plural(len(mine), 'row')} on the fast path. {listed}"
     return textwrap.fill(text, _WIDTH, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _outcome(row: HeadRow) -> str:
     if not row.accepted:
         return row.text
-    mode = {"zero": "with zeros", "repeat": "by repeating", "tile": "by tiling", "none": ""}.get(row.mode, row.mode)
-    kept = row.text if row.padded == row.heads and row.place != "dsa" and "takes" not in row.text else "as they are"
-    persistent = "" if row.persistent is None else ", persistent kernel" if row.persistent else ", not the persistent kernel"
-    aborts = f"; {', '.join(row.aborts)} has no such kernel and aborts" if row.aborts else ""
-    return (kept if row.padded == row.heads else f"padded to {row.padded} {mode}") + persistent + aborts
+    said = row.text if row.text.startswith("no head check") else outcome(row)
+    return said + ("" if row.persistent is None else ", persistent kernel" if row.persistent else ", not the persistent kernel")
 
 
 def _short(file: str) -> str:

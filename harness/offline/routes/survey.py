@@ -11,7 +11,7 @@ from harness.contracts.models import Model
 from harness.errors import UsageError
 from harness.offline.routes.dispatch import ARGUMENTS, BASE, OVERRIDES, Dispatch
 from harness.offline.routes.facts import Facts
-from harness.offline.routes.heads import AITER, HeadGate, HeadRow
+from harness.offline.routes.heads import AITER, HeadGate, HeadRow, outcome
 from harness.offline.routes.judge import TPS, Judge, Route, splits
 from harness.offline.routes.linking import Undescribed, told
 from harness.offline.routes.parsing import Tree
@@ -64,6 +64,7 @@ def survey(source: Source, targets: Sequence[Target], models: Sequence[Model], t
     if tps and len(models) == 1 and not asked[models[0].name]:
         models[0].rank(tps[0])
     found.skipped = [f"{name} (no TP of {', '.join(map(str, tps))} divides its heads)" for name, allowed in asked.items() if not allowed]
+    counts = sorted({*SWEPT, *(model.rank(tp).heads for model in models for tp in asked[model.name])})
     for target in targets:
         installed = facts.installed.get(target.vendor)
         if installed is None:
@@ -75,7 +76,7 @@ def survey(source: Source, targets: Sequence[Target], models: Sequence[Model], t
         found.routes += [judge.route(model, tp) for model in models for tp in asked[model.name]]
         found.sampling += Sampling(dispatch).rows()
         if target.vendor == "amd":
-            found.heads += [(target.id, row) for row in _swept(gate, routers)]
+            found.heads += [(target.id, row) for row in _swept(gate, routers, counts)]
     copy = copied(tree)
     if copy is not None:
         found.copy = f"{copy[1]}:{copy[2]}"
@@ -126,7 +127,8 @@ def _blocks(dispatch: Dispatch) -> list[tuple[str, HeadRow | SamplingRow, str]]:
 
 
 def compare(old: Survey, new: Survey) -> list[dict[str, Any]]:
-    """The rows whose answer differs, each with both answers; `worse` where the new one left the fast path, samples no more, or takes fewer heads."""
+    """The rows whose answer differs, each with both answers; `worse` where the new one left the fast path, samples no more, takes fewer heads,
+    or is not known any more."""
     changes = []
     before, after = _answers(old), _answers(new)
     for key in [*after, *(key for key in before if key not in after)]:
@@ -142,33 +144,31 @@ def _answers(found: Survey) -> Mapping[tuple[str, str], tuple[str, int | None]]:
     """Every answer by its question, with a rank that says which of two is better."""
     answers: dict[tuple[str, str], tuple[str, int | None]] = {}
     for row in found.routes:
-        rank = None if row.fast is None else int(row.fast)
+        rank = -1 if row.stopped else None if row.fast is None else int(row.fast)
         text = row.backend if row.served else "not in this version"
         answers[f"route of {row.model}", f"{row.target} TP {row.tp}"] = text, rank
     for target, head in found.heads:
-        answers[head.place, f"{target} {head.heads} heads"] = _short(head), None if head.accepted is None else int(head.accepted and not head.aborts)
+        answers[head.place, f"{target} {head.heads} heads"] = _short(head), -1 if head.accepted is None else int(head.accepted and not head.aborts)
     for line in found.sampling:
-        rank = {"samples": 1, "argmax": 0}.get(line.answer)
+        rank = -1 if line.stopped else {"samples": 1, "argmax": 0}.get(line.answer, 0)
         answers[line.question, line.target] = line.answer or line.stopped, rank
     return answers
 
 
 def _short(row: HeadRow) -> str:
-    aborts = f"; aborts in {', '.join(row.aborts)}" if row.aborts else ""
-    if not row.accepted:
-        return row.text.split(" (srt")[0]
-    return (f"{row.heads}" if row.padded == row.heads else f"padded to {row.padded} ({row.mode})") + aborts
+    return outcome(row) if row.accepted else row.text.split(" (srt")[0]
 
 
-def _swept(gate: HeadGate, routers: Sequence[Router]) -> list[HeadRow]:
-    rows = [gate.decode(heads, fp8) for fp8 in (False, True) for heads in SWEPT]
-    try:
-        for row in [gate.prefill(heads, heads, _V_DIM) for heads in SWEPT]:
-            lacking = tuple(router.label for router in routers if row.padded and row.padded not in router.heads.get(_V_DIM, ()))
-            rows.append(dataclasses.replace(row, aborts=lacking))
-    except (Undescribed, Exception) as error:
-        rows.append(HeadRow("aiter fp8 prefill", 0, None, None, "", "", 0, f"unknown: {told(error)}"))
-    return rows + [gate.sparse(heads) for heads in SWEPT if heads <= 16]
+def _swept(gate: HeadGate, routers: Sequence[Router], counts: Sequence[int]) -> list[HeadRow]:
+    rows = [gate.decode(heads, fp8) for fp8 in (False, True) for heads in counts]
+    for heads in counts:
+        try:
+            row = gate.prefill(heads, heads, _V_DIM)
+        except (Undescribed, Exception) as error:
+            row = HeadRow("aiter fp8 prefill", heads, None, None, "", "", 0, f"unknown: {told(error)}")
+        lacking = tuple(router.label for router in routers if row.padded and row.padded not in router.heads.get(_V_DIM, ()))
+        rows.append(dataclasses.replace(row, aborts=lacking))
+    return rows + [gate.sparse(heads) for heads in counts if heads <= 16]
 
 
 def _none(*args: Any, **named: Any) -> None:

@@ -11,10 +11,8 @@ from typing import Any
 
 from harness.errors import UsageError
 from harness.offline.aiter.tables import REDUCE, reduce_router
-from harness.offline.routes.heads import AITER
+from harness.offline.routes.heads import AITER, COPIED
 from harness.offline.routes.parsing import Tree
-
-COPIED = "_MLA_REDUCE_V1_HEADS"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import date
@@ -12,6 +11,7 @@ from typing import Any
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from harness import toml
 from harness.errors import UsageError
 from harness.offline.symbols.package import Report
 from harness.offline.symbols.scan import Hit
@@ -91,33 +91,20 @@ def judge(report: Report, entries: Iterable[Entry], *, whole: bool = True) -> Ju
     return Judged(new, known, [(entry, symbol) for entry, symbol in expected if (entry.place, symbol) not in seen])
 
 
-_FIELDS = {f.name for f in fields(Entry)} - {"place"}
-_LISTS = ("symbols", "scenarios")
+_FIELDS: dict[str, Any] = {f.name: list[str] if f.name in ("symbols", "scenarios") else str for f in fields(Entry) if f.name != "place"}
+_NEEDED = ("package", "function", "failure", "symbols", "label", "why", "versions")
 
 
 def load_accepted(path: Path) -> list[Entry]:
     """The entries of a TOML file with `[[hit]]` tables. Raises UsageError naming file, entry and what is wrong with it."""
-    try:
-        data = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"cannot read the accepted hits {path}: {error}") from error
-    if set(data) - {"hit"}:
-        raise UsageError(f"{path}: holds [[hit]] tables alone, not {', '.join(sorted(set(data) - {'hit'}))}")
+    data = toml.read(path, "the accepted hits")
+    toml.check(str(path), data, {"hit": list[dict[str, Any]]})
     return [_entry(path, number, raw) for number, raw in enumerate(data.get("hit", []), 1)]
 
 
 def _entry(path: Path, number: int, raw: dict[str, Any]) -> Entry:
     place = f"{path} hit {number} ({raw.get('function', '?')})"
-    odd = sorted(raw.keys() - _FIELDS)
-    if odd:
-        raise UsageError(f"{place}: unknown field {odd[0]!r}; known: {', '.join(sorted(_FIELDS))}")
-    missing = [name for name in ("package", "function", "failure", "symbols", "label", "why", "versions") if not raw.get(name)]
-    if missing:
-        raise UsageError(f"{place}: needs {', '.join(missing)}")
-    for name, value in raw.items():
-        wanted = list if name in _LISTS else str
-        if not isinstance(value, wanted):
-            raise UsageError(f"{place}: {name} is {'a list of words' if wanted is list else 'text'}, not {value!r}")
+    toml.check(place, raw, _FIELDS, _NEEDED)
     if raw["label"] not in ("true", "false"):
         raise UsageError(f"{place}: label is true or false, not {raw['label']!r}")
     try:
@@ -126,4 +113,5 @@ def _entry(path: Path, number: int, raw: dict[str, Any]) -> Entry:
             date.fromisoformat(raw["expires"])
     except (InvalidSpecifier, ValueError) as error:
         raise UsageError(f"{place}: {error}") from error
-    return Entry(**{name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}, place=place)
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}
+    return Entry(**values, place=place)

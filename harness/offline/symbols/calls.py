@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from harness.offline.symbols import execute, expressions
-from harness.offline.symbols.frames import NO_FLAGS, Flags, Frame, Path, Record, forked
+from harness.offline.symbols import assigning, execute, expressions
+from harness.offline.symbols.failing import dereference
+from harness.offline.symbols.frames import NO_FLAGS, Frame, Path, forked
 from harness.offline.symbols.values import (
     FALSE,
     NONE,
     SOMETHING,
-    TRUE,
+    UNBOUND,
     UNKNOWN,
     Broken,
     Class,
@@ -21,11 +22,9 @@ from harness.offline.symbols.values import (
     Function,
     Instance,
     Module,
-    Nothing,
     Partial,
     Same,
     State,
-    Unknown,
     Value,
     constant,
     either,
@@ -37,7 +36,7 @@ from harness.offline.symbols.values import (
 if TYPE_CHECKING:
     from harness.offline.symbols.world import World
 
-_DEEPEST, _LONGEST = 5, 30
+DEEPEST, _LONGEST = 5, 30
 _WRAPPERS = {"lru_cache", "cache", "wraps", "staticmethod", "classmethod", "no_grad", "inference_mode", "property", "cached_property"}
 _STRING_METHODS = {"lower", "upper", "strip", "startswith", "endswith", "split", "replace", "removeprefix"}
 
@@ -50,7 +49,7 @@ def call(frame: Frame, node: ast.Call) -> State:
         return UNKNOWN
     args = [expressions.evaluate(frame, argument) for argument in node.args]
     keywords = {keyword.arg or "**": expressions.evaluate(frame, keyword.value) for keyword in node.keywords}
-    expressions.dereference(frame, node.func, target, "call")
+    dereference(frame, node.func, target, "call")
     word = expressions.last_word(node.func)
     if frame.record is not None and word:
         plain = not any(isinstance(argument, ast.Starred) for argument in node.args)
@@ -92,7 +91,9 @@ def _read(text: Any, kind: str) -> Any:
 
 def _field(frame: Frame, func: ast.Attribute, target: State, word: str) -> State | None:
     """`envs.NAME.get()`: the variable of that name, or the default that the field was made with."""
-    held = expressions.evaluate(frame.at(frame.path) if frame.record is None else Frame(frame.world, frame.module, frame.path, frame.locals, frame.owner), func.value)
+    held = expressions.evaluate(
+        frame.at(frame.path) if frame.record is None else Frame(frame.world, frame.module, frame.path, frame.locals, frame.owner), func.value
+    )
     if len(held) != 1:
         return None
     (field,) = held
@@ -127,7 +128,11 @@ def _result(frame: Frame, value: Value, node: ast.Call, args: list[State], keywo
 
 
 def _receiver(frame: Frame, node: ast.Call) -> State | None:
-    return expressions.evaluate(Frame(frame.world, frame.module, frame.path, frame.locals, frame.owner), node.func.value) if isinstance(node.func, ast.Attribute) else None
+    return (
+        expressions.evaluate(Frame(frame.world, frame.module, frame.path, frame.locals, frame.owner), node.func.value)
+        if isinstance(node.func, ast.Attribute)
+        else None
+    )
 
 
 def _lazy(frame: Frame, args: list[State]) -> State:
@@ -178,7 +183,7 @@ def _getattr(frame: Frame, node: ast.Call, args: list[State], asks: bool) -> Sta
         return UNKNOWN if asks and state == one(External(f"{held.path}.{name.value}")) else (args[2] if lacks and len(args) > 2 else state)
     if isinstance(held, Module) and held.name in world.tree.paths and not world.names(held.name).dynamic:
         state = world.member(held.name, name.value)
-        missing = state == expressions.UNBOUND
+        missing = state == UNBOUND
         return constant(not missing) if asks else args[2] if missing and len(args) > 2 else state
     flag = world.config.flag_of(name.value)
     if flag and not asks:
@@ -189,7 +194,7 @@ def _getattr(frame: Frame, node: ast.Call, args: list[State], asks: bool) -> Sta
 def invoke(frame: Frame, function: Function, args: list[State], keywords: dict[str, State], receiver: State | None = None) -> State:
     """What a function of the package gives for these arguments, run from its source where it is short; no value: it never returns."""
     node, world = function.node, frame.world
-    if len(world.running) >= _DEEPEST or isinstance(node, ast.AsyncFunctionDef) or _long(world, node):
+    if len(world.running) >= DEEPEST or isinstance(node, ast.AsyncFunctionDef) or _long(world, node):
         return UNKNOWN
     if not all(expressions.last_word(d.func if isinstance(d, ast.Call) else d) in _WRAPPERS for d in node.decorator_list):
         return UNKNOWN
@@ -235,7 +240,7 @@ def parameters(arguments: ast.arguments) -> set[str]:
 def scope(node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
     """The names local to the function."""
     outer = {name for part in ast.walk(node) if isinstance(part, (ast.Global, ast.Nonlocal)) for name in part.names}
-    return frozenset((execute.assigned(node.body) | parameters(node.args)) - outer)
+    return frozenset((assigning.assigned(node.body) | parameters(node.args)) - outer)
 
 
 def bound(node: ast.FunctionDef | ast.AsyncFunctionDef, args: list[State], keywords: dict[str, State]) -> dict[str, State]:
@@ -243,7 +248,10 @@ def bound(node: ast.FunctionDef | ast.AsyncFunctionDef, args: list[State], keywo
     arguments = node.args
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
     env = dict.fromkeys(parameters(arguments), UNKNOWN)
-    for name, default in [*zip(reversed(names), reversed(arguments.defaults), strict=False), *zip((a.arg for a in arguments.kwonlyargs), arguments.kw_defaults, strict=True)]:
+    for name, default in [
+        *zip(reversed(names), reversed(arguments.defaults), strict=False),
+        *zip((a.arg for a in arguments.kwonlyargs), arguments.kw_defaults, strict=True),
+    ]:
         if isinstance(default, ast.Constant) and "**" not in keywords:
             env[name] = constant(default.value)
     env.update(zip(names, args, strict=False))
@@ -261,161 +269,16 @@ def inner_function(frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef) -
     execute.block(inner, node.body)
 
 
-def attribute_of(world: World, cls: Class, name: str) -> State:
-    """What objects of a class have under a name; UNKNOWN where a base is of another package and no assignment is seen."""
-    found: list[State] = []
-    if any("Enum" in expressions.last_word(base) for base in cls.node.bases) and not any(isinstance(v, Function) for v in world.body(cls).get(name, ())):
-        return one(Instance(cls, (constant(name),))) if name in world.body(cls) else UNKNOWN
-    kinds = [kind for kind in world.lineage(cls) if kind is not None]
-    for kind in kinds:
-        body = world.body(kind)
-        if name in body:
-            found.append(world.resolved(body[name]))
-            break
-    for first in (True, False):  # what the constructor leaves is what the other methods find
-        for kind in kinds:
-            found += [state for method in setters(world, kind).get(name, ()) if (method.name == "__init__") is first for state in _left_by(world, kind, method, name)]
-        if first and found:
-            world.attributes[cls.node, name] = joined(*found)
-    return joined(*found) if found else UNKNOWN
-
-
-def _left_by(world: World, cls: Class, method: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> list[State]:
-    """What a method of the class leaves in the attribute of its first parameter, on any of its ways out."""
-    if method not in world.ends:
-        if len(world.running) >= _DEEPEST:
-            return [UNKNOWN]
-        me = method.args.args[0].arg
-        world.ends[method] = None
-        frame = Frame(world, cls.module, Path({**bound(method, [], {}), me: one(Instance(cls))}, NO_FLAGS), scope(method), cls)
-        world.running.add(method)
-        execute.block(frame, method.body)
-        world.running.discard(method)
-        left: dict[str, State] = {}
-        for path in [*frame.exits, *([frame.path] if frame.path else [])]:
-            for key, state in path.env.items():
-                if key.startswith(me + "."):
-                    short = key.removeprefix(me + ".")
-                    left[short] = joined(left[short], state) if short in left else state
-        world.ends[method] = left
-    ends = world.ends[method]
-    if ends is None:
-        return [UNKNOWN]  # in the middle of running it
-    return [world.resolved(ends[name])] if name in ends else []
-
-
-def setters(world: World, cls: Class) -> dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """The methods that set each attribute of their first parameter."""
-    kept = world.setters.get(cls.node)
-    if kept is None:
-        kept = world.setters[cls.node] = {}
-        for method in cls.node.body:
-            if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)) and method.args.args:
-                start = method.args.args[0].arg + "."
-                for name in execute.assigned(method.body):
-                    if name.startswith(start):
-                        kept.setdefault(name[len(start) :], []).append(method)
-    return kept
-
-
-def compared(frame: Frame, node: ast.Compare) -> tuple[Path | None, Path | None]:
-    """The paths on which a comparison of two things holds and does not, with a name narrowed by `is None`."""
-    path, kind = frame.path, type(node.ops[0])
-    assert path is not None
-    left, right = expressions.evaluate(frame, node.left), expressions.evaluate(frame, node.comparators[0])
-    if kind in (ast.Is, ast.IsNot) and right == NONE:
-        return _is_none(path, node.left, left, kind is ast.Is)
-    if kind in (ast.In, ast.NotIn):
-        listed = _name_listed(frame, node)
-        if listed is not None:
-            yes, no = (path, None) if listed else (None, path)
-            return (yes, no) if kind is ast.In else (no, yes)
-    if kind not in _OUTCOMES or not left or not right:
-        return forked(path), forked(path)
-    yes_flags, no_flags = _flags_either_way(frame, [_pair(frame, a, b, kind) for a in left for b in right])
-    if kind in (ast.NotEq, ast.NotIn, ast.IsNot):
-        yes_flags, no_flags = no_flags, yes_flags
-    return tuple(forked(path, None, flags) if flags is not None else None for flags in (yes_flags, no_flags))  # type: ignore[return-value]
-
-
-_OUTCOMES = (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_Ways = tuple[Flags | None, Flags | None]
-_ANY: _Ways = (NO_FLAGS, NO_FLAGS)
-
-
-def _flags_either_way(frame: Frame, ways: list[_Ways]) -> _Ways:
-    sides = []
-    for side in (0, 1):
-        open_ = [way[side] for way in ways if way[side] is not None]
-        sides.append(min(open_, key=lambda flags: len(flags or ())) if open_ else None)
-    return sides[0], sides[1]
-
-
-def _pair(frame: Frame, a: Value, b: Value, kind: type[ast.cmpop]) -> _Ways:
-    """Which flags a pair of values needs to be (equal, in) and not to be; None: impossible."""
-    if isinstance(b, Flag) and kind in (ast.Eq, ast.NotEq):
-        a, b = b, a
-    if isinstance(a, Flag):
-        return _flag_pair(frame, a, b, kind)
-    if isinstance(a, Nothing) or isinstance(b, Nothing):
-        if isinstance(a, Unknown) or isinstance(b, Unknown) or kind in (ast.In, ast.NotIn):
-            return _ANY
-        same = isinstance(a, Nothing) and isinstance(b, Nothing)
-        return (NO_FLAGS, None) if same else (None, NO_FLAGS)
-    if isinstance(a, Instance) and isinstance(b, Instance) and a.cls == b.cls and a.args and b.args and _is_member(a) and _is_member(b):
-        return (NO_FLAGS, None) if a == b else (None, NO_FLAGS)
-    if not (isinstance(a, Const) and isinstance(b, Const)):
-        return _ANY
-    try:
-        if kind in (ast.In, ast.NotIn):
-            holds = a.value in b.value
-        elif kind in (ast.Lt, ast.LtE, ast.Gt, ast.GtE):
-            holds = {ast.Lt: a.value < b.value, ast.LtE: a.value <= b.value, ast.Gt: a.value > b.value, ast.GtE: a.value >= b.value}[kind]
-        else:
-            holds = a.value == b.value
-    except TypeError:
-        return _ANY
-    return (NO_FLAGS, None) if holds else (None, NO_FLAGS)
-
-
-def _is_member(value: Instance) -> bool:
-    """Whether the object is a member of an enumeration."""
-    return any("Enum" in expressions.last_word(base) for base in value.cls.node.bases)
-
-
-def _flag_pair(frame: Frame, a: Flag, b: Value, kind: type[ast.cmpop]) -> _Ways:
-    if not isinstance(b, Const) or kind not in (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot):
-        return _ANY
-    flag, platform = frame.world.config.flags[a.name], frame.world.scenario.platform
-    wanted = b.value if isinstance(b.value, tuple) else (b.value,)
-    ways = [way for value in wanted if (way := flag.told(value, platform)) is not None]
-    yes = min(ways, key=lambda way: (len(way), sorted(way))) if ways else None
-    others = [value for value in flag.default.get(platform, ()) if value not in wanted]
-    return yes, NO_FLAGS if others or not flag.default.get(platform) else frozenset({f"{flag.option} other than {wanted[0]}"})
-
-
-def truth_of_flag(frame: Frame, value: Flag, truth: bool) -> Flags:
-    """What a user must give for a flag, used as a condition, to hold or not to."""
-    flag = frame.world.config.flags[value.name]
-    by_itself = flag.default.get(frame.world.scenario.platform, ())
-    return NO_FLAGS if not by_itself or truth in {bool(one_of) for one_of in by_itself} else frozenset({flag.option})
-
-
-def _is_none(path: Path, node: ast.expr, state: State, asks: bool) -> tuple[Path | None, Path | None]:
-    name = expressions.dotted(node)
-    empty = frozenset(value for value in state if isinstance(value, (Nothing, Unknown, Flag)))
-    full = frozenset(value for value in state if not isinstance(value, Nothing))
-    yes = forked(path, {name: NONE} if name else None) if empty else None
-    no = forked(path, {name: SOMETHING if full == UNKNOWN else full} if name else None) if full else None
-    return (yes, no) if asks else (no, yes)
-
-
-def _name_listed(frame: Frame, node: ast.Compare) -> bool | None:
-    """`"name" in globals()`: whether the module has the name; None for any other comparison."""
-    right = node.comparators[0]
-    if isinstance(right, ast.Call) and expressions.last_word(right.func) == "globals" and isinstance(node.left, ast.Constant):
-        return frame.world.names(frame.module).env.get(str(node.left.value), expressions.UNBOUND) != expressions.UNBOUND
+def inlined(frame: Frame, test: ast.expr) -> tuple[Frame, ast.expr] | None:
+    """A call of a function that only returns an expression: that expression, with what is passed."""
+    if not isinstance(test, ast.Call):
+        return None
+    for value in expressions.evaluate(frame, test.func):
+        if isinstance(value, Function):
+            body = [s for s in value.node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+            if len(body) == 1 and isinstance(body[0], ast.Return) and body[0].value is not None:
+                args = [expressions.evaluate(frame, a) for a in test.args]
+                keywords = {k.arg or "**": expressions.evaluate(frame, k.value) for k in test.keywords}
+                env = bound(value.node, args, keywords)
+                return Frame(frame.world, value.module, Path(env, NO_FLAGS), scope(value.node)), body[0].value
     return None
-
-
-__all__ = ["TRUE", "Record", "attribute_of", "bound", "call", "compared", "inner_function", "invoke", "parameters", "scope"]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from harness.offline.symbols import uses
 from harness.offline.symbols.calls import bound, is_static
 from harness.offline.symbols.frames import NO_FLAGS, Flags
-from harness.offline.symbols.tree import functions, statements
+from harness.offline.symbols.tree import statements
 from harness.offline.symbols.uses import Place
 from harness.offline.symbols.values import UNKNOWN, Class, Function, Ref, State, Value, joined, one
 from harness.offline.symbols.world import World
@@ -33,10 +33,6 @@ class Kind:
 
     module: str
     node: ast.ClassDef
-
-    @property
-    def qualname(self) -> str:
-        return self.node.name
 
 
 Node = Place | Kind
@@ -171,14 +167,11 @@ class Callers:
         scenario = self.world.scenario
         if name in scenario.never or (name in scenario.twin and self._defines(kind, scenario.twin[name])):
             yield from self._mentions_in(place.module, {name}, attribute=True, but=place)  # the dispatch does not come here: only its own module may
-        elif name.startswith("__") or self._is_common(name) or _is_property(place.node):
+        elif name.startswith("__") or name in scenario.twin or self._is_common(name) or _is_property(place.node):
             yield kind, NO_FLAGS, f"{_short(place.module)}.{place.owner.name}"
         else:
-            for module in self._nearest_first(place.module, self.world.tree.mentions(name)):
+            for module in _nearest_first(place.module, self.world.tree.mentions(name)):
                 yield from self._mentions_in(module, {name}, attribute=True, but=place)
-
-    def _nearest_first(self, module: str, others: list[str]) -> list[str]:
-        return sorted(others, key=lambda other: (other != module, other))
 
     def _defines(self, kind: Kind, name: str) -> bool:
         return any(isinstance(node, ast.FunctionDef) and node.name == name for node in kind.node.body)
@@ -194,7 +187,7 @@ class Callers:
         return False
 
     def _references(self, module: str, word: str, target: ast.AST) -> Iterator[Edge]:
-        for other in self._nearest_first(module, self.world.tree.mentions(word)):
+        for other in _nearest_first(module, self.world.tree.mentions(word)):
             words = self._known_as(other, module, word, target)
             if words:
                 yield from self._mentions_in(other, words, attribute=False)
@@ -219,11 +212,12 @@ class Callers:
         syntax = self.world.tree.syntax(other)
         found = set()
         for node in statements(syntax.body) if syntax else ():
-            for alias in node.names if isinstance(node, ast.ImportFrom) and node.col_offset else ():
-                if alias.name == word:
-                    source = self.world.tree.absolute(other, node.module, node.level)
-                    if source in self.world.tree.paths and self._is_target(self.world.resolved(one(Ref(source, word))), target):
-                        found.add(alias.asname or word)
+            if not isinstance(node, ast.ImportFrom) or not node.col_offset:
+                continue
+            source = self.world.tree.absolute(other, node.module, node.level)
+            for alias in node.names if source in self.world.tree.paths else ():
+                if alias.name == word and self._is_target(self.world.resolved(one(Ref(source, word))), target):
+                    found.add(alias.asname or word)
         return found
 
     def _mentions_in(self, module: str, words: set[str], attribute: bool, but: Place | None = None) -> Iterator[Edge]:
@@ -240,7 +234,9 @@ class Callers:
         if any(all(not p.node.lineno < line <= (p.node.end_lineno or 0) for p in here) for line in lines):
             yield from self._at_the_top(module, syntax, words, attribute)
         for place in here:
-            seen = [s for word in words for s in uses.run(world, place).seen.get(word, ())] if place != but else []
+            record = uses.run(world, place)
+            fails = {(use.symbol.rpartition(":")[2], use.line) for use in record.uses.values()}  # a use that fails leads nowhere
+            seen = [s for word in words for s in record.seen.get(word, ()) if (word, s.line) not in fails] if place != but else []
             if seen:
                 best = min(seen, key=lambda s: len(s.flags))
                 yield place, best.flags, f"{_short(module)}.{place.qualname}:{best.line}"
@@ -286,7 +282,9 @@ def _word(node: ast.expr | None) -> str:
 
 
 def _exports(node: ast.AST) -> bool:
-    return isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and any(_word(target) == "__all__" for target in getattr(node, "targets", [getattr(node, "target", None)]))
+    return isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and any(
+        _word(target) == "__all__" for target in getattr(node, "targets", [getattr(node, "target", None)])
+    )
 
 
 def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -297,4 +295,5 @@ def _short(module: str) -> str:
     return ".".join(module.split(".")[-2:])
 
 
-__all__ = ["Callers", "Kind", "Way", "functions"]
+def _nearest_first(module: str, others: list[str]) -> list[str]:
+    return sorted(others, key=lambda other: (other != module, other))

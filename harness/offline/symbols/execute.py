@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable
 
-from harness.offline.symbols import calls, expressions
+from harness.offline.symbols import assigning, calls, conditions, expressions, importing
 from harness.offline.symbols.frames import Frame, Path, forked
-from harness.offline.symbols.values import NONE, UNBOUND, UNKNOWN, Broken, Class, Function, Module, Ref, State, constant, one
+from harness.offline.symbols.values import NONE, UNBOUND, UNKNOWN, Class, Function, one
 
 _IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", ""})
 _CATCHES = {
@@ -45,40 +45,21 @@ def _expression(frame: Frame, node: ast.Expr) -> None:
 def _assign(frame: Frame, node: ast.Assign) -> None:
     state = expressions.evaluate(frame, node.value)
     for target in node.targets:
-        bind(frame, target, state, node.value)
+        assigning.bind(frame, target, state, node.value)
 
 
 def _annotated(frame: Frame, node: ast.AnnAssign) -> None:
     if node.value is not None:
-        bind(frame, node.target, expressions.evaluate(frame, node.value), node.value)
+        assigning.bind(frame, node.target, expressions.evaluate(frame, node.value), node.value)
 
 
 def _augmented(frame: Frame, node: ast.AugAssign) -> None:
     expressions.evaluate(frame, node.value)
-    bind(frame, node.target, UNKNOWN)
-
-
-def bind(frame: Frame, target: ast.expr, state: State, value: ast.expr | None = None) -> None:
-    """Binds a target of an assignment; parts of a tuple get their own states where both sides are written out."""
-    if isinstance(target, ast.Name):
-        frame.set(target.id, state)
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts) else None
-        for number, element in enumerate(target.elts):
-            bind(frame, element, expressions.evaluate(frame, parts[number]) if parts else expressions.item(state, number))
-    elif isinstance(target, ast.Starred):
-        bind(frame, target.value, UNKNOWN)
-    elif isinstance(target, ast.Attribute):
-        expressions.evaluate(frame, target.value)
-        if isinstance(target.value, ast.Name):
-            frame.set(f"{target.value.id}.{target.attr}", state)
-    elif isinstance(target, ast.Subscript):
-        expressions.evaluate(frame, target.value)
-        expressions.evaluate(frame, target.slice)
+    assigning.bind(frame, node.target, UNKNOWN)
 
 
 def _if(frame: Frame, node: ast.If) -> None:
-    yes, no = expressions.branch(frame, node.test)
+    yes, no = conditions.branch(frame, node.test)
     after = []
     for path, body in ((yes, node.body), (no, node.orelse)):
         inner = frame.at(path)
@@ -89,15 +70,15 @@ def _if(frame: Frame, node: ast.If) -> None:
 
 def _loop(frame: Frame, node: ast.For | ast.AsyncFor | ast.While) -> None:
     assert frame.path is not None
-    for name in assigned(node.body):
+    for name in assigning.assigned(node.body):
         if name in frame.path.env:
             frame.set(name, UNKNOWN if frame.locals is not None else frame.path.env[name] | UNKNOWN)
     before = forked(frame.path)
     if isinstance(node, ast.While):
-        yes, no = expressions.branch(frame, node.test)
+        yes, no = conditions.branch(frame, node.test)
     else:
         expressions.evaluate(frame, node.iter)
-        bind(frame, node.target, UNKNOWN)
+        assigning.bind(frame, node.target, UNKNOWN)
         yes, no = frame.path, before
     inner = frame.at(forked(yes) if yes else None)
     block(inner, node.body)
@@ -126,7 +107,7 @@ def _raise(frame: Frame, node: ast.Raise) -> None:
 
 
 def _assert(frame: Frame, node: ast.Assert) -> None:
-    yes, no = expressions.branch(frame, node.test)
+    yes, no = conditions.branch(frame, node.test)
     if yes is None and no is not None:
         frame.path = no
         frame.stop("AssertionError")
@@ -142,7 +123,7 @@ def _with(frame: Frame, node: ast.With | ast.AsyncWith) -> None:
         if isinstance(call, ast.Call) and expressions.last_word(call.func) == "suppress":
             suppressed |= frozenset(expressions.last_word(argument) for argument in call.args)
         if item.optional_vars is not None:
-            bind(frame, item.optional_vars, UNKNOWN)
+            assigning.bind(frame, item.optional_vars, UNKNOWN)
     if suppressed:
         _guarded(frame, node.body, [(suppressed, None, [])], [], [])
     else:
@@ -203,67 +184,6 @@ def _raises_again(handler: list[ast.stmt]) -> bool:
     return bool(handler) and isinstance(handler[-1], ast.Raise)
 
 
-def _import(frame: Frame, node: ast.Import) -> None:
-    for alias in node.names:
-        if not _found(frame, alias.name):
-            return
-        top = alias.name.split(".")[0]
-        named = alias.name if alias.asname else top
-        frame.set(alias.asname or top, one(Module(named)) if top == frame.world.tree.package else frame.world.external(named))
-
-
-def _import_from(frame: Frame, node: ast.ImportFrom) -> None:
-    source = frame.world.tree.absolute(frame.module, node.module, node.level)
-    if source == "__future__" or not _found(frame, source):
-        return
-    inside = source.split(".")[0] == frame.world.tree.package
-    for alias in node.names:
-        if alias.name == "*":
-            _import_all(frame, source, inside)
-        elif not inside:
-            frame.set(alias.asname or alias.name, frame.world.external(f"{source}.{alias.name}"))
-        elif frame.catching and frame.world.resolved(one(Ref(source, alias.name))) == UNBOUND:
-            frame.stop("ImportError")
-            return
-        else:
-            frame.set(alias.asname or alias.name, one(Ref(source, alias.name)))
-
-
-def _found(frame: Frame, module: str) -> bool:
-    """Whether the import goes through; where it does not, the path ends in ImportError."""
-    world = frame.world
-    good = world.present(module)
-    if good and frame.catching and module in world.tree.paths and module.split(".")[0] == world.tree.package:
-        good = not world.names(module).fails  # whether a module imports is asked only where somebody would notice
-    if not good:
-        frame.stop("ImportError")
-    return good
-
-
-def _import_all(frame: Frame, source: str, inside: bool) -> None:
-    if not inside:
-        frame.world.modules[frame.module].dynamic = True  # names of another package that cannot be listed from here
-        return
-    names = frame.world.names(source)
-    if names.fails:
-        frame.stop("ImportError")
-        return
-    listed = _listed(frame.world.tree.syntax(source))
-    for name, state in list(names.env.items()):
-        if "." not in name and (name in listed if listed is not None else not name.startswith("_")):
-            frame.set(name, one(Ref(source, name)) if state != UNBOUND else UNBOUND)
-    if names.dynamic and not names.answers:
-        frame.world.modules[frame.module].dynamic = True
-
-
-def _listed(tree: ast.Module | None) -> set[str] | None:
-    """The names of a plain `__all__`, or None."""
-    for node in tree.body if tree else ():
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets) and isinstance(node.value, (ast.List, ast.Tuple)):
-            return {element.value for element in node.value.elts if isinstance(element, ast.Constant) and isinstance(element.value, str)}
-    return None
-
-
 def _define(frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
     for decorator in node.decorator_list:
         expressions.evaluate(frame, decorator)
@@ -310,31 +230,6 @@ def _nothing(frame: Frame, node: ast.stmt) -> None:
     pass
 
 
-def assigned(body: Iterable[ast.AST]) -> set[str]:
-    """The names, and attributes as `name.attribute`, that the statements bind; those of inner functions apart."""
-    found: set[str] = set()
-    todo = list(body)
-    while todo:
-        node = todo.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(node.name)
-            continue
-        if isinstance(node, ast.Lambda):
-            continue
-        if isinstance(node, ast.Name):
-            if not isinstance(node.ctx, ast.Load):
-                found.add(node.id)
-            continue
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
-            found.add(f"{node.value.id}.{node.attr}")
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
-            found.add(node.name)
-        todo += ast.iter_child_nodes(node)
-    return found
-
-
 _STATEMENTS: dict[type[ast.stmt], Callable[[Frame, ast.stmt], None]] = {
     ast.Expr: _expression,  # type: ignore[dict-item]
     ast.Assign: _assign,  # type: ignore[dict-item]
@@ -352,8 +247,8 @@ _STATEMENTS: dict[type[ast.stmt], Callable[[Frame, ast.stmt], None]] = {
     ast.With: _with,  # type: ignore[dict-item]
     ast.AsyncWith: _with,  # type: ignore[dict-item]
     ast.Try: _try,  # type: ignore[dict-item]
-    ast.Import: _import,  # type: ignore[dict-item]
-    ast.ImportFrom: _import_from,  # type: ignore[dict-item]
+    ast.Import: importing.plain,  # type: ignore[dict-item]
+    ast.ImportFrom: importing.from_module,  # type: ignore[dict-item]
     ast.FunctionDef: _define,  # type: ignore[dict-item]
     ast.AsyncFunctionDef: _define,  # type: ignore[dict-item]
     ast.ClassDef: _define_class,  # type: ignore[dict-item]
@@ -363,4 +258,3 @@ _STATEMENTS: dict[type[ast.stmt], Callable[[Frame, ast.stmt], None]] = {
     ast.Nonlocal: _nothing,
     ast.Pass: _nothing,
 }
-__all__ = ["Broken", "assigned", "bind", "block", "constant"]

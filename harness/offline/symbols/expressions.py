@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from harness.offline.symbols import calls, execute
-from harness.offline.symbols.frames import NO_FLAGS, Flags, Frame, Path, Use, forked
+from harness.offline.symbols import assigning, calls, conditions
+from harness.offline.symbols.failing import dereference, failing
+from harness.offline.symbols.frames import NO_FLAGS, Frame, forked
 from harness.offline.symbols.values import (
     FALSE,
-    NONE,
     SOMETHING,
     TRUE,
     UNBOUND,
@@ -28,10 +28,8 @@ from harness.offline.symbols.values import (
     Nothing,
     Ref,
     State,
-    Unbound,
     Unknown,
     Value,
-    bad,
     constant,
     joined,
     one,
@@ -39,14 +37,6 @@ from harness.offline.symbols.values import (
 )
 
 _SWITCH = re.compile(r"_?(?:use|enable|is|has|support|should)_")
-Outcome = tuple[Path | None, Path | None]
-_CAUGHT = {
-    "NameError": {"NameError", "Exception", "BaseException", ""},
-    "TypeError": {"TypeError", "Exception", "BaseException", ""},
-    "AttributeError": {"AttributeError", "Exception", "BaseException", ""},
-    "unregistered operator": {"AttributeError", "RuntimeError", "Exception", "BaseException", ""},
-    "ImportError": {"ImportError", "ModuleNotFoundError", "Exception", "BaseException", ""},
-}
 
 
 def last_word(node: ast.expr | None) -> str:
@@ -65,10 +55,10 @@ def dotted(node: ast.expr) -> str:
 
 def evaluate(frame: Frame, node: ast.expr) -> State:
     """What the expression can be on the frame's path; uses that fail are recorded on the way."""
-    return _EXPRESSIONS.get(type(node), _parts)(frame, node)
+    return _EXPRESSIONS.get(type(node), parts)(frame, node)
 
 
-def _parts(frame: Frame, node: ast.expr) -> State:
+def parts(frame: Frame, node: ast.expr) -> State:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):
             evaluate(frame, child)
@@ -110,32 +100,6 @@ def _from_here(frame: Frame, name: str, state: State) -> State:
     return frozenset(Nothing(f"{frame.module}:{name}") if value == Nothing() else value for value in state)
 
 
-def failing(frame: Frame, node: ast.expr, symbol: str, failure: str) -> State:
-    """Records a use that fails, and goes on as if it had not, so that further ones on the path are found too."""
-    if frame.record is not None and frame.path is not None:
-        caught = any(kinds & _CAUGHT[failure] for kinds in frame.catching)
-        use = Use(node.lineno, node.col_offset, symbol, failure, frame.path.flags, caught, ast.unparse(node))
-        key = (use.line, use.column, symbol)
-        known = frame.record.uses.get(key)
-        if known is None or len(known.flags) > len(use.flags):
-            frame.record.uses[key] = use
-    return UNKNOWN
-
-
-def dereference(frame: Frame, node: ast.expr, state: State, how: str) -> None:
-    """Records the use where every value of `state` fails when it is called, asked for an attribute, or indexed (`how`)."""
-    if not bad(state):
-        return
-    for value in state:
-        if isinstance(value, Broken) and how != "subscript":
-            if not (value.failure == "unregistered operator" and how == "attribute" and not value.path.startswith("torch.ops.")):
-                failing(frame, node, value.path, value.failure)
-            return
-        if isinstance(value, Nothing) and value.origin:
-            failing(frame, node, value.origin, "AttributeError" if how == "attribute" else "TypeError")
-            return
-
-
 def _attribute(frame: Frame, node: ast.Attribute) -> State:
     base = evaluate(frame, node.value)
     if frame.record is not None:
@@ -148,7 +112,8 @@ def _attribute(frame: Frame, node: ast.Attribute) -> State:
         return constant(frame.world.scenario.device)
     if frame.world.config.flag_of(node.attr) and not any(isinstance(value, (Module, Class)) or (isinstance(value, External) and value.path) for value in base):
         own = joined(*(_member(frame, node, value) for value in base)) if any(isinstance(value, Instance) for value in base) else UNKNOWN
-        return one(Flag(frame.world.config.flag_of(node.attr) or "")) if own == UNKNOWN else own
+        placeholder = own == UNKNOWN or all(isinstance(value, Nothing) for value in own)  # a flag's field that starts as None is filled before it is read
+        return one(Flag(frame.world.config.flag_of(node.attr) or "")) if placeholder else own
     state = joined(*(_member(frame, node, value) for value in base)) if base else UNKNOWN
     if frame.locals is None and text.startswith("torch.ops.") and any(isinstance(value, Broken) for value in state):
         frame.stop("AttributeError")  # a look-up at the top of a module, as a test whether the operator is there
@@ -183,12 +148,12 @@ def _special(frame: Frame, module: Module, name: str) -> bool:
 def _both(frame: Frame, node: ast.expr) -> State:
     """A conditional expression, `and`, `or`, `not`, a comparison: as a value, with its parts on their own paths."""
     if isinstance(node, ast.IfExp):
-        yes, no = branch(frame, node.test)
+        yes, no = conditions.branch(frame, node.test)
         states = [evaluate(frame.at(path), part) for path, part in ((yes, node.body), (no, node.orelse)) if path is not None]
         return joined(*states)
     if isinstance(node, ast.BoolOp):
         return _bool_value(frame, node)
-    yes, no = branch(frame, node)
+    yes, no = conditions.branch(frame, node)
     return joined(*([TRUE] if yes else []), *([FALSE] if no else []))
 
 
@@ -201,62 +166,12 @@ def _bool_value(frame: Frame, node: ast.BoolOp) -> State:
             found.append(state)
             break
         found.append(frozenset(value for value in state if stops in truths(value)))
-        yes, no = branch(frame, part)
+        yes, no = conditions.branch(frame, part)
         path = no if stops else yes
         if path is None:
             break
         frame = frame.at(path)
     return joined(*found)
-
-
-def branch(frame: Frame, node: ast.expr) -> Outcome:
-    """The paths on which the condition holds and does not; None where it cannot be so."""
-    path = frame.path
-    if path is None:
-        return None, None
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yes, no = branch(frame, node.operand)
-        return no, yes
-    if isinstance(node, ast.BoolOp):
-        return _branch_bool(frame, node)
-    if isinstance(node, ast.NamedExpr):
-        execute.bind(frame, node.target, evaluate(frame, node.value))
-        return branch(frame, node.target)
-    if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        return calls.compared(frame, node)
-    if isinstance(node, ast.Compare):  # a chain of comparisons: not decided
-        _parts(frame, node)
-        return forked(path), forked(path)
-    return _split(frame, path, node, evaluate(frame, node))
-
-
-def _split(frame: Frame, path: Path, node: ast.expr, state: State) -> Outcome:
-    """By the truth of a value: the name it came from is narrowed on either path."""
-    name = dotted(node)
-    outcomes: list[Path | None] = []
-    for truth in (True, False):
-        kept = frozenset(value for value in state if truth in truths(value))
-        if not kept:
-            outcomes.append(None)
-            continue
-        narrowed = {name: kept} if name and kept != state else {name: SOMETHING} if name and truth and kept == UNKNOWN else {}
-        flags = [calls.truth_of_flag(frame, value, truth) if isinstance(value, Flag) else NO_FLAGS for value in kept]
-        outcomes.append(forked(path, narrowed, min(flags, key=len)))
-    return outcomes[0], outcomes[1]
-
-
-def _branch_bool(frame: Frame, node: ast.BoolOp) -> Outcome:
-    stops = isinstance(node.op, ast.Or)
-    early: list[Path | None] = []
-    path: Path | None = frame.path
-    for part in node.values:
-        if path is None:
-            break
-        yes, no = branch(frame.at(path), part)
-        early.append(yes if stops else no)
-        path = no if stops else yes
-    ended = frame.merge(early)
-    return (ended, path) if stops else (path, ended)
 
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -344,7 +259,7 @@ def _inner_scope(frame: Frame, node: ast.expr) -> State:
         evaluate(inner, loop.iter)
         for test in loop.ifs:
             if inner.path is not None:
-                inner.path = branch(inner, test)[0]
+                inner.path = conditions.branch(inner, test)[0]
     if inner.path is not None:
         for part in ("key", "value", "elt"):
             child = getattr(node, part, None)
@@ -355,7 +270,7 @@ def _inner_scope(frame: Frame, node: ast.expr) -> State:
 
 def _named(frame: Frame, node: ast.NamedExpr) -> State:
     state = evaluate(frame, node.value)
-    execute.bind(frame, node.target, state)
+    assigning.bind(frame, node.target, state)
     return state
 
 
@@ -367,7 +282,7 @@ _EXPRESSIONS: dict[type[ast.expr], Callable[[Frame, Any], State]] = {
     ast.IfExp: _both,
     ast.BoolOp: _both,
     ast.Compare: _both,
-    ast.UnaryOp: lambda frame, node: _both(frame, node) if isinstance(node.op, ast.Not) else _parts(frame, node),
+    ast.UnaryOp: lambda frame, node: _both(frame, node) if isinstance(node.op, ast.Not) else parts(frame, node),
     ast.BinOp: _binary,
     ast.Tuple: _sequence,
     ast.List: _sequence,
@@ -380,6 +295,5 @@ _EXPRESSIONS: dict[type[ast.expr], Callable[[Frame, Any], State]] = {
     ast.DictComp: _inner_scope,
     ast.GeneratorExp: _inner_scope,
     ast.NamedExpr: _named,
-    ast.JoinedStr: _parts,
+    ast.JoinedStr: parts,
 }
-__all__ = ["NONE", "NO_FLAGS", "Flags", "Unbound", "Unknown", "branch", "dereference", "dotted", "evaluate", "last_word"]

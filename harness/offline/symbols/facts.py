@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UsageError, unknown
+from harness import toml
+from harness.errors import UsageError, nearest, unknown
 
-_PLATFORM = {"reference", "why", "none", "absent", "never", "twin", "answers", "values", "without", "device"}
-_CONFIG = {"package", "scope", "all", "leave", "scenarios", "env_readers", "env_fields", "idioms", "flag", "reference", "registry", "library"}
+_FACTS: dict[str, Any] = {"platform": dict[str, dict[str, Any]], "scenario": list[dict[str, Any]]}
+_SCENARIO: dict[str, Any] = {"name": str, "platform": str, "why": str, "env": dict[str, str], "absent": list[str]}
+_PLATFORM: dict[str, Any] = {
+    "reference": str,
+    "device": str,
+    "why": str,
+    "none": list[str],
+    "absent": list[str],
+    "never": list[str],
+    "twin": dict[str, str],
+    "answers": dict[str, bool],
+    "values": dict[str, Any],
+    "without": dict[str, dict[str, Any]],
+}
+_CONFIG: dict[str, Any] = {
+    "package": str,
+    "scope": list[str],
+    "all": list[str],
+    "leave": list[str],
+    "scenarios": list[str],
+    "reference": bool,
+    "library": bool,
+    "registry": str,
+    "env_readers": dict[str, str],
+    "env_fields": list[str],
+    "idioms": dict[str, Any],
+    "flag": dict[str, dict[str, Any]],
+}
+_IDIOMS: dict[str, Any] = {"lazy_import": list[str], "registries": dict[str, str], "greedy": list[str], "draws": list[str]}
+_FLAG: dict[str, Any] = {"option": str, "names": list[str], "default": dict[str, list[Any]], "foreign": dict[str, list[Any]]}
 
 
 @dataclass(frozen=True)
@@ -64,6 +92,7 @@ class Config:
     env_fields: tuple[str, ...] = ()
     idioms: Mapping[str, Any] = field(default_factory=dict)
     flags: Mapping[str, ServerFlag] = field(default_factory=dict)
+    place: str = ""
 
     def flag_of(self, attribute: str) -> str | None:
         """The flag that an attribute of this name reads."""
@@ -74,55 +103,80 @@ class Config:
 
 
 def load_scenarios(path: Path) -> dict[str, Scenario]:
-    """The scenarios of a facts file by name. Raises UsageError naming file and place."""
-    data = _toml(path)
+    """The scenarios of a facts file by name. Raises UsageError naming file, table and field."""
+    data = toml.read(path)
+    toml.check(str(path), data, _FACTS)
     platforms = data.get("platform", {})
-    found = {}
-    for raw in data.get("scenario", []):
-        name = raw.get("name", "?")
-        facts = platforms.get(raw.get("platform"))
-        if facts is None:
-            raise UsageError(f"{path}: scenario {name!r} names no platform of the file (platform = {', '.join(sorted(platforms))})")
-        odd = set(facts) - _PLATFORM
-        if odd:
-            raise UsageError(f"{path}: platform {raw['platform']!r} has an unknown field {sorted(odd)[0]!r}; known: {', '.join(sorted(_PLATFORM))}")
-        values = {**facts.get("values", {}), **dict.fromkeys(facts.get("none", ()))}
-        found[name] = Scenario(
-            name=name,
-            platform=raw["platform"],
-            why=raw.get("why", ""),
-            reference=facts.get("reference", ""),
-            env=raw.get("env", {}),
-            answers=facts.get("answers", {}),
-            values=values,
-            absent=frozenset(facts.get("absent", ())) | frozenset(raw.get("absent", ())),
-            never=frozenset(facts.get("never", ())),
-            twin=facts.get("twin", {}),
-            registered={package: frozenset(lists["has"]) for package, lists in facts.get("without", {}).items()},
-            device=facts.get("device", ""),
-        )
+    for platform, facts in platforms.items():
+        toml.check(f"{path} [platform.{platform}]", facts, _PLATFORM)
+        for package, lists in facts.get("without", {}).items():
+            toml.check(f"{path} [platform.{platform}.without.{package}]", lists, {"has": list[str]}, ("has",))
+    found: dict[str, Scenario] = {}
+    for number, raw in enumerate(data.get("scenario", []), 1):
+        place = f"{path} [[scenario]] {number} ({raw.get('name', '?')})"
+        toml.check(place, raw, _SCENARIO, ("name", "platform"))
+        if raw["platform"] not in platforms:
+            raise UsageError(f"{place} names no platform of the file (platform = {', '.join(sorted(platforms))})")
+        if raw["name"] in found:
+            raise UsageError(f"{place}: there is one of that name before it")
+        found[raw["name"]] = _scenario(raw, platforms[raw["platform"]])
     if not found:
         raise UsageError(f"{path} has no [[scenario]]")
+    for scenario in found.values():
+        if scenario.reference and scenario.reference not in found:
+            near = ", ".join(nearest(scenario.reference, found))
+            raise UsageError(f"{path} [platform.{scenario.platform}]: reference names no scenario {scenario.reference!r}; nearest: {near}")
     return found
 
 
+def _scenario(raw: Mapping[str, Any], facts: Mapping[str, Any]) -> Scenario:
+    return Scenario(
+        name=raw["name"],
+        platform=raw["platform"],
+        why=raw.get("why", ""),
+        reference=facts.get("reference", ""),
+        env=raw.get("env", {}),
+        answers=facts.get("answers", {}),
+        values={**facts.get("values", {}), **dict.fromkeys(facts.get("none", ()))},
+        absent=frozenset(facts.get("absent", ())) | frozenset(raw.get("absent", ())),
+        never=frozenset(facts.get("never", ())),
+        twin=facts.get("twin", {}),
+        registered={package: frozenset(lists["has"]) for package, lists in facts.get("without", {}).items()},
+        device=facts.get("device", ""),
+    )
+
+
 def scenarios_of(platforms: list[str], scenarios: Mapping[str, Scenario], config: Config) -> list[Scenario]:
-    """The scenarios that the names ask for: a name is a scenario or a platform; none asks for those of the configuration."""
-    wanted = []
+    """The scenarios that the names ask for: a name is a scenario or a platform; none asks for those of the configuration.
+
+    Raises UsageError for an unknown name, and for one in the configuration itself.
+    """
+    for name in config.scenarios:
+        if name not in scenarios:
+            raise UsageError(f"{config.place}: scenarios names no scenario {name!r}; nearest: {', '.join(nearest(name, scenarios))}")
+    known = {scenario.platform for scenario in scenarios.values()}
+    for name, flag in config.flags.items():
+        for platform in (p for p in (*flag.default, *flag.foreign) if p not in known):
+            raise UsageError(f"{config.place} [flag.{name}]: no platform {platform!r}; nearest: {', '.join(nearest(platform, known))}")
+    wanted: list[Scenario] = []
     for name in platforms or config.scenarios:
         here = [s for s in scenarios.values() if name in (s.name, s.platform)] if platforms else [scenarios[name]]
         if not here:
-            raise unknown("scenario", name, {*scenarios, *(s.platform for s in scenarios.values())})
+            raise unknown("scenario", name, {*scenarios, *known})
         wanted += [s for s in here if s not in wanted]
     return wanted
 
 
 def load_config(path: Path) -> Config:
     """The configuration of one package. Raises UsageError naming file and field."""
-    data = _toml(path)
-    odd = set(data) - _CONFIG
-    if odd or not data.get("package") or not data.get("scope"):
-        raise UsageError(f"{path}: needs package and scope, and knows {', '.join(sorted(_CONFIG))}" + (f", not {sorted(odd)[0]}" if odd else ""))
+    data = toml.read(path)
+    toml.check(str(path), data, _CONFIG, ("package", "scope"))
+    toml.check(f"{path} [idioms]", data.get("idioms", {}), _IDIOMS)
+    for name, raw in data.get("flag", {}).items():
+        toml.check(f"{path} [flag.{name}]", raw, _FLAG, ("option", "names", "default"))
+    for flag in data.get("idioms", {}).get("registries", {}).values():
+        if flag not in data.get("flag", {}):
+            raise UsageError(f"{path} [idioms]: registries names no flag {flag!r}; nearest: {', '.join(nearest(flag, data.get('flag', {}))) or 'none'}")
     flags = {
         name: ServerFlag(raw["option"], tuple(raw["names"]), _tuples(raw["default"]), _tuples(raw.get("foreign", {})))
         for name, raw in data.get("flag", {}).items()
@@ -140,15 +194,9 @@ def load_config(path: Path) -> Config:
         env_fields=tuple(data.get("env_fields", ())),
         idioms=data.get("idioms", {}),
         flags=flags,
+        place=str(path),
     )
 
 
 def _tuples(raw: Mapping[str, list[Any]]) -> dict[str, tuple[Any, ...]]:
     return {platform: tuple(values) for platform, values in raw.items()}
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from error

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.offline.symbols import calls, expressions, uses
+from harness.offline.symbols import calls, conditions, expressions, uses
 from harness.offline.symbols.chains import Callers
 from harness.offline.symbols.frames import NO_FLAGS, Frame, Path
 from harness.offline.symbols.uses import Place
-from harness.offline.symbols.values import UNKNOWN, Function, State
+from harness.offline.symbols.values import UNKNOWN, State
 from harness.offline.symbols.world import World
 
 ALWAYS = "always"
@@ -90,12 +90,12 @@ def _definition(place: Place, test: ast.expr) -> ast.expr:
 def _disjuncts(frame: Frame, test: ast.expr, depth: int) -> set[str]:
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
         return set().union(*(_disjuncts(frame, part, depth) for part in test.values))
-    yes, no = expressions.branch(frame, test)
+    yes, no = conditions.branch(frame, test)
     if yes is None:
         return set()
     if no is None:
         return {ALWAYS}
-    inner = _inlined(frame, test) if depth < 3 else None
+    inner = calls.inlined(frame, test) if depth < 3 else None
     if inner is not None:
         return _disjuncts(inner[0], inner[1], depth + 1)
     return {" and ".join(_conjuncts(frame, test))}
@@ -104,21 +104,6 @@ def _disjuncts(frame: Frame, test: ast.expr, depth: int) -> set[str]:
 def _conjuncts(frame: Frame, test: ast.expr) -> list[str]:
     """The parts of an `and` that are left open."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        parts = [p for p in test.values if expressions.branch(frame, p)[1] is not None]
+        parts = [p for p in test.values if conditions.branch(frame, p)[1] is not None]
         return [text for part in parts for text in _conjuncts(frame, part)]
     return [ast.unparse(test)]
-
-
-def _inlined(frame: Frame, test: ast.expr) -> tuple[Frame, ast.expr] | None:
-    """A call of a function that only returns an expression: that expression, with what is passed."""
-    if not isinstance(test, ast.Call):
-        return None
-    for value in expressions.evaluate(frame, test.func):
-        if isinstance(value, Function):
-            body = [s for s in value.node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-            if len(body) == 1 and isinstance(body[0], ast.Return) and body[0].value is not None:
-                args = [expressions.evaluate(frame, a) for a in test.args]
-                keywords = {k.arg or "**": expressions.evaluate(frame, k.value) for k in test.keywords}
-                env = calls.bound(value.node, args, keywords)
-                return Frame(frame.world, value.module, Path(env, NO_FLAGS), calls.scope(value.node)), body[0].value
-    return None

@@ -20,6 +20,8 @@ from harness.offline.symbols.scan import Hit, Scan, merged
 from harness.offline.symbols.tree import Tree
 from harness.store.results import write_whole
 
+_AFTERWARDS = ("__init__.py", "accepted.py", "showing.py")  # what a kept scan does not hang on
+
 
 @dataclass(frozen=True)
 class Report:
@@ -60,14 +62,18 @@ def scan_source(source: Source, config_path: Path, scenarios_path: Path, scenari
 
 def _read(place: Path, source: Source, names: tuple[str, ...]) -> Report:
     data = json.loads(place.read_text())
-    hits = [Hit(**{key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}) for raw in data["hits"]]
+    hits = []
+    for raw in data["hits"]:
+        plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
+        hits.append(Hit(**plain))
     return Report(source.label, source.package, source.version, names, hits, data["seconds"], kept=True)
 
 
 def _digest(source: Source, config_path: Path, scenarios_path: Path, names: tuple[str, ...], everything: bool) -> str:
     """Of all that a scan's outcome hangs on: the sources, this code, the facts, and what was asked."""
     digest = hashlib.blake2b(json.dumps([names, everything, source.package]).encode(), digest_size=16)
-    for path in sorted([*Path(__file__).parent.glob("*.py"), config_path, scenarios_path]):
+    code = [path for path in Path(__file__).parent.glob("*.py") if path.name not in _AFTERWARDS]
+    for path in sorted([*code, config_path, scenarios_path]):
         digest.update(path.read_bytes())
     for path in sorted((source.root / source.package).rglob("*.py")):
         digest.update(str(path.relative_to(source.root)).encode())

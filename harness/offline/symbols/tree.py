@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -74,6 +75,22 @@ class Tree:
             except (SyntaxError, ValueError, RecursionError):
                 self._trees[module] = None
         return self._trees[module]
+
+    @contextlib.contextmanager
+    def changed(self, module: str, text: str) -> Iterator[None]:
+        """The tree with another text of one module, for as long as the block runs; its words' index stays that of the files."""
+        kept = self.text(module), self._trees.get(module)
+        self._texts[module] = text
+        self._trees.pop(module, None)
+        self._plain.pop(module, None)
+        try:
+            yield
+        finally:
+            self._texts[module] = kept[0]
+            self._trees.pop(module, None)
+            self._plain.pop(module, None)
+            if kept[1] is not None:
+                self._trees[module] = kept[1]
 
     def plainly_defines(self, module: str, name: str) -> bool:
         """Whether `name` is a function or class at the top of the module, bound nowhere else: told from the text alone."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.offline.symbols import calls, execute
+from harness.offline.symbols import assigning, calls, execute
 from harness.offline.symbols.frames import NO_FLAGS, Frame, Path, Record
 from harness.offline.symbols.tree import functions, statements
 from harness.offline.symbols.values import UNBOUND, UNKNOWN, Broken, Class, External, Instance, Module, Ref, State, bad, one, usable
@@ -84,7 +84,7 @@ class _Doubts:
         self.world, self.module, self.other = world, module, other
         syntax = world.tree.syntax(module)
         self.body = list(statements(syntax.body)) if syntax else []
-        bound = {name for name in execute.assigned(syntax.body if syntax else []) if "." not in name}
+        bound = {name for name in assigning.assigned(syntax.body if syntax else []) if "." not in name}
         self.names = {name for name in bound if self._fails(name)}
 
     def _fails(self, name: str) -> bool:

@@ -7,25 +7,11 @@ import builtins
 import re
 from dataclasses import dataclass, field
 
-from harness.offline.symbols import calls, execute, expressions
+from harness.offline.symbols import attributes, execute, expressions
 from harness.offline.symbols.facts import Config, Scenario
 from harness.offline.symbols.frames import NO_FLAGS, Frame, Path, Record
 from harness.offline.symbols.tree import Tree, statements
-from harness.offline.symbols.values import (
-    UNBOUND,
-    UNKNOWN,
-    Broken,
-    Class,
-    External,
-    Function,
-    Module,
-    Nothing,
-    Ref,
-    State,
-    either,
-    joined,
-    one,
-)
+from harness.offline.symbols.values import UNBOUND, UNKNOWN, Broken, Class, External, Function, Module, Nothing, Ref, State, either, joined, one
 
 # what can bind names of a module that no statement of it names
 _DYNAMIC = re.compile(r"globals\(\)(?:\[[^\]]*\]\s*=[^=]|\.update|\.setdefault)|setattr\(sys\.modules|(?<![\w.])exec\(|^def __getattr__", re.MULTILINE)
@@ -199,7 +185,7 @@ class World:
             if len(setters) == 1 and not self.names(setters[0]).fails:
                 syntax = self.tree.syntax(setters[0])
                 classes = [node for node in statements(syntax.body if syntax else []) if isinstance(node, ast.ClassDef)]
-                own = [c for c in classes if name in calls.setters(self, Class(setters[0], c))]
+                own = [c for c in classes if name in attributes.setters(self, Class(setters[0], c))]
                 if len(own) == 1:
                     self.switches[name] = self.attribute(Class(setters[0], own[0]), name)
         return self.switches[name]
@@ -209,7 +195,7 @@ class World:
         key = (cls.node, name)
         if key not in self.attributes:
             self.attributes[key] = UNKNOWN  # while it is worked out: an attribute that depends on itself
-            state = calls.attribute_of(self, cls, name)
+            state = attributes.attribute_of(self, cls, name)
             if len(self.running) > 1:
                 del self.attributes[key]  # worked out in the middle of something: perhaps not all of it
                 return state

@@ -133,7 +133,7 @@ def _declared(name: str, fp8: bool, widen: Callable[[int], int], check: gates.Ch
         name=name,
         platforms=ROCM,
         semantics=NARROW if fp8 else EXACT,
-        accepts=accepts if widen is unchanged else needs(widen, accepts),
+        accepts=accepts if widen is unchanged else needs(widen, accepts, check),
         gate=gates.by_arch(check),
         kernels=named,
     )

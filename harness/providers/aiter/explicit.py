@@ -7,8 +7,10 @@ from typing import Any
 
 from harness.contracts import Case
 from harness.providers.aiter import gates, kernels
+from harness.providers.aiter.known import facts_here
 from harness.providers.registry import implements
 from harness.providers.resolve import call, resolve
+from harness.words import plural
 
 ROCM = {"rocm"}
 TILE = 256  # query rows of one tile of the fp8 kernel's plan
@@ -73,7 +75,11 @@ def _narrow(case: Case) -> str | None:
 
 
 def _too_few(case: Case) -> str | None:
-    return _narrow(case) or (None if _next(case.heads) != case.heads else f"{case.heads} heads need no remedy")
+    if (reason := _narrow(case)) or _next(case.heads) != case.heads:
+        return reason
+    taken = facts_here().reduces(case.heads, case.v_dim)
+    no_remedy = "needs no remedy" if case.heads == 1 else "need no remedy"
+    return f"{plural(case.heads, 'head')} {no_remedy if taken else 'cannot be repeated to a count that the kernel takes'}"
 
 
 _next: Callable[[int], int] = gates.next_reduced(128)

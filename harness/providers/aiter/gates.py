@@ -12,6 +12,7 @@ from harness.contracts import Case
 from harness.contracts.inputs import FLAVOURS, flavour_of
 from harness.contracts.mla.absorbed import ALL_FP8
 from harness.providers.aiter.known import ARCHES, Facts, Outcome, facts_here
+from harness.words import plural
 
 Gate = Callable[[Case, str], str | None]
 Check = Callable[[Facts, Case, str], str]
@@ -57,7 +58,7 @@ def _reduce(facts: Facts, heads: int, dim: int) -> str:
         return ""
     native = facts.data["native"]["mla_reduce_v1"]
     does = "aborts the process" if native["refusal"] == "abort" else "raises"
-    return f"mla_reduce_v1 is not built for {heads} heads of {dim} ({native['file']}, which {does})"
+    return f"mla_reduce_v1 is not built for {plural(heads, 'head')} of {dim} ({native['file']}, which {does})"
 
 
 def split_decode(heads: Callable[[int], int]) -> Check:
@@ -69,9 +70,9 @@ def split_decode(heads: Callable[[int], int]) -> Check:
             return reason
         keys = facts.data["constants"]["get_block_n_fp8"]
         if q == "fp8" and str(count * case.queries) not in keys["value"]:
-            return f"the fp8 block table has no {count * case.queries} rows a request ({keys['file']}:{keys['line']}, a KeyError)"
+            return f"the fp8 block table has no {plural(count * case.queries, 'row')} a request ({keys['file']}:{keys['line']}, a KeyError)"
         outcome = facts.outcome("mla_decode_stage1", count, case.queries, arch=arch, q=q, kv=kv, ps=0, lse=0)
-        return said(outcome, f"no first-stage kernel for {count} heads and {case.queries} queries of {q}/{kv}")
+        return said(outcome, f"no first-stage kernel for {plural(count, 'head')} and {plural(case.queries, 'query')} of {q}/{kv}")
 
     return check
 
@@ -91,14 +92,14 @@ def persistent_decode(heads: Callable[[int], int], lse: bool) -> Check:
         ):
             outcome = facts.outcome(table, count, case.queries if point else 0, **point)
             if outcome.refused:
-                return said(outcome, f"{what} for {count} heads")
+                return said(outcome, f"{what} for {plural(count, 'head')}")
         folded = (facts.look("mla_decode_fwd_persistent", count, case.queries, **fixed) or {}).get("takes") == "fold"
         kernel_heads = 16 if folded else count
         asked = int(lse and facts.look("mla_decode_stage1", 16, 1, ps=1, lse=1) is not None)
         outcome = facts.outcome("mla_decode_stage1", kernel_heads, case.queries, **fixed, ps=1, lse=asked)
         if outcome.refused:
             wanted = " with a log-sum-exp" if asked else ""
-            return said(outcome, f"no persistent kernel{wanted} for {kernel_heads} heads and {case.queries} queries of {q}/{kv}")
+            return said(outcome, f"no persistent kernel{wanted} for {plural(kernel_heads, 'head')} and {plural(case.queries, 'query')} of {q}/{kv}")
         return _reduce(facts, kernel_heads, 512)
 
     return check
@@ -109,7 +110,7 @@ def absorbed_prefill(heads: Callable[[int], int]) -> Check:
 
     def check(facts: Facts, case: Case, arch: str) -> str:
         count = heads(case.heads)
-        return said(facts.outcome("mla_prefill", count, arch=arch, q=case.dtype, kv=case.dtype, causal=0), f"mla_prefill_fwd takes no {count} heads")
+        return said(facts.outcome("mla_prefill", count, arch=arch, q=case.dtype, kv=case.dtype, causal=0), f"mla_prefill_fwd takes no {plural(count, 'head')}")
 
     return check
 
@@ -141,7 +142,7 @@ def paged_asm(facts: Facts, case: Case, arch: str) -> str:
         return ""
     native = facts.data["native"]["pa_fwd"]
     does = "aborts the process" if native["refusal"] == "abort" else "raises"
-    return f"pa_fwd_asm has no kernel for {group} query heads a KV head ({native['file']}, which {does})"
+    return f"pa_fwd_asm has no kernel for {plural(group, 'query head')} a KV head ({native['file']}, which {does})"
 
 
 def unchanged(heads: int) -> int:

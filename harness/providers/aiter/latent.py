@@ -8,8 +8,10 @@ from typing import Any
 from harness.contracts import Case
 from harness.providers.aiter import gates, kernels
 from harness.providers.aiter.gates import padded, repeated, unchanged
+from harness.providers.aiter.known import ARCHES, facts_here
 from harness.providers.registry import implements
 from harness.providers.resolve import resolve
+from harness.words import plural
 
 ROCM = {"rocm"}
 
@@ -19,9 +21,19 @@ def bf16(case: Case) -> str | None:
     return None if case.dtype == "bf16" else "AITER's MLA takes bf16 and fp8"
 
 
-def needs(widen: Callable[[int], int], accepts: Callable[[Case], str | None]) -> Callable[[Case], str | None]:
-    """`accepts`, and that the remedy changes the number of heads."""
-    return lambda case: accepts(case) or (None if widen(case.heads) != case.heads else f"{case.heads} heads need no remedy")
+def needs(widen: Callable[[int], int], accepts: Callable[[Case], str | None], check: gates.Check) -> Callable[[Case], str | None]:
+    """`accepts`, and that the remedy changes the number of heads. check: the gate with the remedy's heads, which here are the case's own."""
+    return lambda case: accepts(case) or (None if widen(case.heads) != case.heads else _unhelped(case, check, "repeated" if widen is repeated else "padded"))
+
+
+def _unhelped(case: Case, check: gates.Check, how: str) -> str:
+    """Why the remedy leaves the heads as they are: the kernel takes them so, or refuses them on some architectures of those that read the case's fp8."""
+    facts = facts_here()
+    asked = [arch for arch in ARCHES if not gates.wrong_flavour(case, arch)]
+    refusing = [arch for arch in asked if check(facts, case, arch)]
+    where = "" if refusing == asked else f" on {', '.join(refusing)}"
+    helpless = f"cannot be {how} to a count that the kernel takes{where}"
+    return f"{plural(case.heads, 'head')} {helpless if refusing else 'needs no remedy' if case.heads == 1 else 'need no remedy'}"
 
 
 def last_page(x: Any) -> Any:
@@ -79,13 +91,14 @@ class Prefill(Latent):
 
 
 def _prefill(name: str, widen: Callable[[int], int] = unchanged) -> Callable[[Any], Any]:
+    check = gates.absorbed_prefill(widen)
     return implements(
         "mla_prefill_absorbed",
         library="aiter",
         name=name,
         platforms=ROCM,
-        accepts=bf16 if widen is unchanged else needs(widen, bf16),
-        gate=gates.by_arch(gates.absorbed_prefill(widen)),
+        accepts=bf16 if widen is unchanged else needs(widen, bf16, check),
+        gate=gates.by_arch(check),
         kernels=kernels.absorbed_prefill(widen),
     )
 
