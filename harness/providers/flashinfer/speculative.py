@@ -20,6 +20,6 @@ def chain_verify(x: Any) -> Any:
     accepted = torch.zeros(x.case.batch, dtype=torch.int32, device=x.device)
     emitted = torch.zeros_like(accepted)
     drafts = x.candidates[:, 1:].int()
-    tokens, _, emitted = chain_speculative_sampling(x.draft_probs, drafts, x.target_probs, accepted, emitted, seed=1, offset=0)
+    tokens, _, emitted = chain_speculative_sampling(x.draft_probs, drafts, x.target_probs, accepted, emitted)
     node = torch.arange(x.case.slots, device=x.device).repeat(x.case.batch, 1).masked_fill(tokens == -1, -1)
     return {"accept_token_num": emitted, "predicts": torch.stack((node, tokens.long()), -1)}
