@@ -1,4 +1,7 @@
-"""Seeded mutants of a package's real sources for test_symbols.py: a binding taken from one platform, or a guard taken away."""
+"""Seeded mutants of a package's real sources for test_symbols.py: a binding taken from one platform, or a guard taken away.
+
+The places are those that the scan calls reached: what it does not see at all is not drawn.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from harness.offline.symbols.accepted import Entry, Judged, short
 from harness.offline.symbols.package import Report
 from harness.offline.symbols.scan import Hit
+from harness.words import plural
 
 _TIERS = {"default": "reached by default", "explicit-flag": "only with a server flag that no server has by itself"}
 
@@ -31,7 +32,7 @@ def lines(report: Report, judged: Judged, ledger: str = "") -> Iterator[str]:
     lone = [hit for hit in report.hits if hit.failure == "no kernel"]
     if lone:
         fresh = [hit for hit in lone if hit in judged.new]
-        yield f"registered kernels without one for this platform: {len(lone)} operators, {f'{len(fresh)} NEW' if fresh else 'all accepted'}"
+        yield f"registered kernels without one for this platform: {plural(len(lone), 'operator')}, {f'{len(fresh)} NEW' if fresh else 'all accepted'}"
         yield wrapped(", ".join(_marked(hit, hit.symbol, fresh) for hit in lone), "  ") + "\n"
     for entry, symbol in judged.gone:
         yield wrapped(f"gone: {symbol} of {entry.function} is listed ({entry.place}) and no longer happens: take it out, or end its versions") + "\n"
@@ -44,7 +45,8 @@ def lines(report: Report, judged: Judged, ledger: str = "") -> Iterator[str]:
 def summary(report: Report, judged: Judged) -> str:
     """One line whose numbers add up: a hit is a use or an operator, and each is new or accepted; what is gone is no hit any more."""
     operators = sum(hit.failure == "no kernel" for hit in report.hits)
-    what = f"{len(report.hits)} hits ({len(report.hits) - operators} uses in {len(report.functions)} functions, {operators} operators)"
+    uses = f"{plural(len(report.hits) - operators, 'use')} in {plural(len(report.functions), 'function')}"
+    what = f"{plural(len(report.hits), 'hit')} ({uses}, {plural(operators, 'operator')})"
     verdicts = f"new {len(judged.new)}, accepted {len(judged.known)}; gone {len(judged.gone)}"
     when = "kept from an earlier run" if report.kept else f"{report.seconds:g} s"
     return f"{report.label}, {', '.join(report.scenarios)} ({when}): {what}: {verdicts}. Read from source, nothing was run."
