@@ -5,10 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import torch
 
 ARCHS = {"gfx942": (90402, 304, 196_592), "gfx950": (90500, 256, 294_896)}  # KFD's number, compute units, MiB
 CPU_NODE = "cpu_cores_count 96\nsimd_count 0\ngfx_target_version 0\nlocation_id 0\ndomain 0\ndrm_render_minor 0\n"
+
+MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+
+@pytest.fixture(autouse=True)
+def unmasked(monkeypatch):
+    """No device is masked; a module of tests that imports this has it in each."""
+    for name in MASKS:
+        monkeypatch.delenv(name, raising=False)
 
 
 def rocm_files(

@@ -1,101 +1,32 @@
-"""Routes on SGLang's real sources: what HIP sends where in 0.5.23, what changed since 0.5.16, and that a changed gate, name or table does not pass unseen."""
+"""Routes on SGLang sources: what HIP sends where in 0.5.23, and what changed since 0.5.16."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from surveys import CASES, FACTS, GATE, MODELS, ROOT, ROUTERS, TARGETS, dispatch, one, rows, source, surveyed
 
-from harness.cli import cli
-from harness.contracts.models import Model, load_models
+from harness.contracts.models import Model
 from harness.errors import UsageError
 from harness.offline.routes import showing
-from harness.offline.routes.dispatch import Dispatch, Outcome
+from harness.offline.routes.dispatch import Outcome
 from harness.offline.routes.facts import load_facts
 from harness.offline.routes.heads import HeadGate
 from harness.offline.routes.judge import Judge, Route, _all_fast
-from harness.offline.routes.known import hold, unknowns
+from harness.offline.routes.known import hold
 from harness.offline.routes.linking import Undescribed
-from harness.offline.routes.parsing import Tree
-from harness.offline.routes.survey import Survey, compare, survey
-from harness.offline.routes.tables import Router, facts_routers, tree_router
-from harness.offline.sources import Source, find_source
-from harness.offline.targets import load_targets
-from tests.test_docs import follow
-
-ROOT = Path(__file__).resolve().parent.parent
-CASES = ROOT / "cases"
-TARGETS, MODELS, FACTS = load_targets(CASES / "targets.toml"), load_models(CASES / "models.toml"), load_facts(CASES / "routes.toml")
-ROUTERS = facts_routers(ROOT / "harness" / "providers" / "aiter" / "facts")
-GATE = "head_num == 128 or head_num == 16"
-
-
-@lru_cache
-def source(version: str) -> Source:
-    try:
-        return find_source(f"sglang=={version}")
-    except UsageError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(error))
-
-
-@lru_cache
-def surveyed(version: str, *targets: str) -> Survey:
-    return survey(source(version), [TARGETS[name] for name in targets], list(MODELS.values()), (), FACTS, ROUTERS)
-
-
-@lru_cache
-def dispatch(version: str, target: str = "gfx950") -> Dispatch:
-    vendor = TARGETS[target].vendor
-    return Dispatch(Tree(source(version).root), TARGETS[target], FACTS.installed[vendor], dict.fromkeys(FACTS.none, lambda *args: None))
-
-
-def rows(found: Survey, target: str, model: str) -> dict[int, Route]:
-    return {row.tp: row for row in found.routes if (row.target, row.model) == (target, model)}
-
-
-@pytest.fixture
-def edited(tmp_path: Path) -> Callable[..., Source]:
-    """The 0.5.23 sources with one file changed; the others are links."""
-
-    def make(relative: str, *changes: tuple[str, str]) -> Source:
-        original = source("0.5.23").root
-        where = tmp_path
-        for part in Path(relative).parts:
-            at = original / where.relative_to(tmp_path)
-            for sibling in at.iterdir() if where != tmp_path else [original / "sglang"]:
-                if sibling.name != part:
-                    (where / sibling.name).symlink_to(sibling)
-            where = where / part
-            if part != Path(relative).name:
-                where.mkdir()
-        text = (original / relative).read_text()
-        for old, new in changes:
-            assert old in text, old
-            text = text.replace(old, new)
-        where.write_text(text)
-        return Source("sglang", "0.5.23", tmp_path)
-
-    return make
-
-
-def one(found: Source, model: str, *tps: int, target: str = "gfx950") -> Survey:
-    return survey(found, [TARGETS[target]], [MODELS[model]], tps, FACTS, ROUTERS)
+from harness.offline.routes.survey import compare, survey
+from harness.offline.routes.tables import Router, tree_router
 
 
 @pytest.mark.parametrize("target", ["gfx950", "gfx942"])
@@ -271,116 +202,6 @@ def test_the_router_of_a_tree(tmp_path: Path) -> None:
         tree_router(tmp_path / "nowhere")
 
 
-_DEFAULT = "sglang/srt/arg_groups/model_override_base.py"
-
-
-def test_a_widened_gate_is_seen(edited: Callable[..., Source]) -> None:
-    found = one(edited(_DEFAULT, (GATE, GATE + " or head_num == 12")), "kimi-k3", 8)
-    assert (found.routes[0].backend, found.routes[0].fast) == ("aiter", True)
-    assert [finding.kind for finding in hold(found.routes, FACTS.known, "0.5.23")] == ["gone"]
-
-
-def test_a_narrowed_gate_is_a_new_finding(edited: Callable[..., Source]) -> None:
-    found = one(edited(_DEFAULT, (GATE, "head_num == 128")), "kimi-k2", 4)
-    assert found.routes[0].gates[0].condition == "head_num == 128"
-    assert [finding.kind for finding in hold(found.routes, FACTS.known, "0.5.23")] == ["new"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ("elif get_platform().is_hip:\n            head_num", "elif get_platform().has_matrix_cores:\n            head_num", "has_matrix_cores"),
-        ("elif get_platform().is_hip:\n            head_num", "elif brand_new_probe():\n            head_num", "brand_new_probe"),
-        ("def get_default_attn_backend(", "def choose_attn_backend(", "get_default_attn_backend"),
-        ("cfg.tp_size)", "cfg.head_parallel_size)", "head_parallel_size"),
-    ],
-)
-def test_an_unknown_form_is_a_row_that_says_so(edited: Callable[..., Source], old: str, new: str, says: str) -> None:
-    found = one(edited(_DEFAULT, (old, new)), "kimi-k3", 8)
-    assert (found.routes[0].fast, found.routes[0].backend) == (None, "unknown")
-    assert says in found.routes[0].stopped
-    assert [finding.kind for finding in hold(found.routes, FACTS.known, "0.5.23")] == ["unknown"]
-
-
-def test_a_lost_platform_guard_of_verify_is_seen(edited: Callable[..., Source]) -> None:
-    file = "sglang/srt/speculative/eagle_utils.py"
-    found = one(edited(file, ("or (is_hip and not use_rejection_sampling)", "or is_hip")), "kimi-k3", 8)
-    assert {row.answer for row in found.sampling if "verify" in row.question} == {"argmax"}
-    worse = compare(one(source("0.5.23"), "kimi-k3", 8), found)
-    assert [(row["what"], row["worse"]) for row in worse] == [("speculative verify, EAGLE, a chain", True)]
-
-
-def test_a_head_gate_that_changes_is_seen(edited: Callable[..., Source]) -> None:
-    file = "sglang/srt/layers/attention/aiter_backend.py"
-    found = one(edited(file, ("self.num_head_padded = 16 if self.num_head < 16 else", "self.num_head_padded = 12 if self.num_head == 12 else")), "kimi-k3", 8)
-    assert {row.padded for _, row in found.heads if row.place == "aiter decode, bf16 KV" and row.heads == 12} == {12}
-    assert any(row["where"] == "gfx950 12 heads" for row in compare(one(source("0.5.23"), "kimi-k3", 8), found))
-
-
-def test_a_constructor_of_another_form_is_a_row(edited: Callable[..., Source]) -> None:
-    file = "sglang/srt/layers/attention/aiter_backend.py"
-    found = one(edited(file, ("        if self.use_mla:\n            _mla_low", "        if self.is_mla():\n            _mla_low")), "kimi-k3", 8)
-    assert {row.accepted for _, row in found.heads if row.place.startswith("aiter decode")} == {None}
-    assert "not recognised" in found.routes[0].remedy
-
-
-def test_a_stale_table_is_seen(edited: Callable[..., Source]) -> None:
-    file = "sglang/srt/layers/attention/aiter_backend.py"
-    found = one(edited(file, ("128: frozenset({1, 2, 4, 8, 10, 16,", "128: frozenset({1, 2, 4, 8, 10, 12, 16,")), "kimi-k3", 8)
-    assert [drift.foreign for drift in found.drifts if drift.dim == 128 and "e404" in drift.aiter] == [[12]]
-    prefill = next(row for _, row in found.heads if row.place == "aiter fp8 prefill" and row.heads == 12)
-    assert prefill.padded == 12
-    assert any("e404" in label for label in prefill.aborts)
-
-
-def run(*arguments: str) -> Any:
-    return CliRunner().invoke(cli, ["routes", *arguments])
-
-
-def test_command() -> None:
-    source("0.5.23")
-    done = run("sglang==0.5.23", "--model", "kimi-k3", "--tp", "8", "--target", "gfx950")
-    assert done.exit_code == 0, done.output
-    assert "nothing ran on a device" in done.output
-    assert re.search(r"model_override_base\.py:\d+: head_num == 128 or head_num == 16 is False", done.output)
-    assert "measured" not in done.output
-
-
-def test_command_json_and_exit_code(tmp_path: Path) -> None:
-    source("0.5.23")
-    shutil.copytree(CASES, tmp_path / "cases", ignore=shutil.ignore_patterns("__pycache__"))
-    file = tmp_path / "cases" / "routes.toml"
-    file.write_text(file.read_text().split("[[known]]")[0])
-    done = run("sglang==0.5.23", "--model", "kimi-k2", "--target", "gfx950", "--json", "--cases", str(tmp_path / "cases"))
-    assert done.exit_code == 1
-    data = json.loads(done.output)
-    assert data["evidence"] == "routed"
-    assert {row["tp"]: row["backend"] for row in data["routes"]} == {1: "triton", 2: "triton", 4: "aiter", 8: "triton", 16: "triton"}
-    assert [finding["kind"] for finding in data["findings"]] == ["new"] * 4
-
-
-def test_command_diff() -> None:
-    source("0.5.23"), source("0.5.16")
-    done = run("sglang==0.5.23", "--diff", "sglang==0.5.16", "--model", "kimi-k3,kimi-k2", "--target", "gfx950")
-    assert done.exit_code == 0, done.output
-    assert re.search(r"route of kimi-k3\s+TP 1, 2, 4, 8, 16\s+not in this version\s+triton", done.output)
-    assert "kimi-k2" not in done.output
-
-
-def test_command_diff_that_got_worse() -> None:
-    source("0.5.23"), source("0.5.16")
-    done = run("sglang==0.5.16", "--diff", "sglang==0.5.23", "--model", "kimi-k2", "--tp", "4", "--target", "gfx950", "--json")
-    assert done.exit_code == 1
-    data = json.loads(done.output)
-    assert data["evidence"] == "routed"
-    assert {"aiter decode, bf16 KV", "aiter fp8 prefill"} <= {row["what"] for row in data["changes"] if row["worse"]}
-
-
-def test_the_page_is_true(tmp_path: Path) -> None:
-    source("0.5.23"), source("0.5.16")
-    follow("routes.md", tmp_path)
-
-
 def test_imported_whole_sglang_answers_the_same() -> None:
     pytest.importorskip("sglang")
     if importlib.metadata.version("sglang") != "0.5.23":
@@ -390,63 +211,6 @@ def test_imported_whole_sglang_answers_the_same() -> None:
     found = {f"{row.target} {row.model} {row.tp}": row.backend for row in surveyed("0.5.23", "gfx950", "gfx942", "sm_90", "sm_100").routes}
     assert len(imported) == 288
     assert {key: found[key] for key in imported} == imported
-
-
-_AITER = "sglang/srt/layers/attention/aiter_backend.py"
-
-
-@pytest.mark.parametrize(
-    ("file", "change", "question", "says"),
-    [
-        (_AITER, ("self.num_head_padded = 16 if", "self.heads_padded = 16 if"), "aiter decode, bf16 KV", "num_head_padded"),
-        (
-            _AITER,
-            ("        if self.use_mla:\n            _mla_low", "        if self.is_mla():\n            _mla_low"),
-            "aiter decode, fp8 KV",
-            "not recognised",
-        ),
-        (_AITER, ("def check_fp8_prefill_num_head(", "def check_fp8_heads("), "aiter fp8 prefill", "check_fp8_prefill_num_head"),
-        (_AITER, ("supported = _MLA_REDUCE_V1_HEADS.get", "supported = brand_new_table.get"), "aiter fp8 prefill", "brand_new_table"),
-        ("sglang/srt/layers/attention/dsa_backend.py", ("self.need_pad_heads = ", "self.pads = "), "dsa", "need_pad_heads"),
-        ("sglang/srt/speculative/eagle_utils.py", ("or (is_hip and not", "or (is_rocm_like and not"), "speculative verify, EAGLE3, a chain", "is_rocm_like"),
-        (
-            "sglang/srt/arg_groups/speculative_hook.py",
-            ("def _should_auto_enable_hip_rejection_sampling(", "def _should_enable("),
-            "speculative verify, EAGLE, a chain",
-            "turns it on",
-        ),
-        ("sglang/srt/arg_groups/overrides.py", ("def _sampling_backend_default(", "def _sampler("), "sampling backend by default", "known form"),
-    ],
-)
-def test_a_decision_of_another_form_is_a_finding_and_worse(edited: Callable[..., Source], file: str, change: tuple[str, str], question: str, says: str) -> None:
-    found = one(edited(file, change), "kimi-k3", 8)
-    assert [finding.text for finding in unknowns(found) if finding.model == question and says in finding.text]
-    assert any(row["worse"] and row["what"] == question for row in compare(one(source("0.5.23"), "kimi-k3", 8), found))
-    assert not unknowns(one(source("0.5.23"), "kimi-k3", 8))
-
-
-def test_a_route_that_is_not_known_any_more_is_worse(edited: Callable[..., Source]) -> None:
-    found = one(edited(_DEFAULT, ("def get_default_attn_backend(", "def choose_attn_backend(")), "kimi-k3", 8)
-    assert [row["worse"] for row in compare(one(source("0.5.23"), "kimi-k3", 8), found) if row["what"] == "route of kimi-k3"] == [True]
-
-
-def test_sources_that_do_not_parse_are_one_line(tmp_path: Path) -> None:
-    file = tmp_path / "sglang" / "srt" / "server_args.py"
-    file.parent.mkdir(parents=True)
-    for text in (b"x = (\n", b"\xff\xfe", b"x = 1\x00"):
-        file.write_bytes(text)
-        done = run(str(tmp_path))
-        assert (done.exit_code, done.output) == (1, "")
-        assert isinstance(done.exception, UsageError)
-        assert "server_args.py" in str(done.exception)
-        assert "\n" not in str(done.exception)
-
-
-def test_a_repeated_option_is_one_row_and_no_version_is_a_mistake() -> None:
-    source("0.5.23")
-    twice = run("sglang==0.5.23", "--model", "kimi-k3,kimi-k3", "--model", "kimi-k3", "--tp", "8", "--tp", "8", "--target", "gfx950", "--json")
-    assert len(json.loads(twice.output)["routes"]) == 1
-    assert "sglang==VERSION" in str(run("").exception)
 
 
 def test_a_known_departure_of_a_model_that_is_not_served_any_more_is_gone() -> None:
