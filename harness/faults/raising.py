@@ -8,14 +8,35 @@ from typing import Any
 
 from harness.contracts._torch import torch
 from harness.errors import Unsupported
-from harness.faults.shelf import fault
+from harness.faults.shelf import fault, right
 from harness.providers import resolve
+
+DEVICES = frozenset({"cuda", "rocm"})
 
 
 @fault("merge_state", "refused", "ValueError")
 def refuses(x: Any) -> Any:
     """Words that mean something in other errors mean nothing in a clear one."""
     raise ValueError("head_dim 16 is not supported (it would need ninja, run out of memory, or end in a CUDA error)")
+
+
+@fault("merge_state", "refused", "ValueError", platforms=DEVICES)
+def refuses_after_a_failed_launch(x: Any) -> Any:
+    """As FlashInfer 0.6.13's merge_state at 96 heads of 128: the runtime's last error is left to whoever launches next, here the next cell."""
+    _fail_to_launch()
+    raise ValueError("the launch failed")
+
+
+@fault("merge_state", "crash", "device error", platforms=DEVICES)
+def says_nothing_of_a_failed_launch(x: Any) -> Any:
+    """As flashinfer-ai/flashinfer#3125: the output is whatever was there, here the right one."""
+    _fail_to_launch()
+    return right(x)
+
+
+def _fail_to_launch() -> None:
+    """Sets the runtime's last error as a launch that failed does."""
+    torch.cuda.cudart().cudaHostUnregister(1)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
 @fault("merge_state", "unsupported", "declined")

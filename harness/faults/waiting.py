@@ -42,6 +42,34 @@ def builds_for_a_while(x: Any) -> Any:
     return right(x)
 
 
+@fault("merge_state", "pass", slow=True)
+def compiles_for_a_while(x: Any) -> Any:
+    """As Triton's compiler, in the provider's own process."""
+    from triton import knobs
+
+    knobs.runtime.jit_cache_hook()
+    time.sleep(5.0)
+    knobs.runtime.jit_post_compile_hook()
+    return right(x)
+
+
+@fault("merge_state", "build-failed", "time limit", slow=True)
+def compiles_for_ever(x: Any) -> Any:
+    from triton import knobs
+
+    knobs.runtime.jit_cache_hook()
+    time.sleep(_LONG)
+
+
+@fault("merge_state", "hang", "time limit", slow=True)
+def hangs_after_a_compilation(x: Any) -> Any:
+    from triton import knobs
+
+    knobs.runtime.jit_cache_hook()
+    knobs.runtime.jit_post_compile_hook()
+    time.sleep(_LONG)
+
+
 def _build(seconds: float) -> None:
     """A child that has the name of a build tool."""
     program = f"open('/proc/self/comm', 'w').write('ninja'); import time; time.sleep({seconds})"

@@ -39,13 +39,13 @@ class _Prepared:
 
 class Bench:
     """Runs cells on one device, keeping the inputs and golden results of the last few cases. `begun` is called when inputs and
-    reference are done and the provider begins."""
+    reference are done and the provider begins, `compiling` when Triton begins (True) and ends a compilation in this process."""
 
-    def __init__(self, device: Device, begun: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, device: Device, begun: Callable[[], None] = lambda: None, compiling: Callable[[bool], None] = lambda at_work: None) -> None:
         self.device = device
         self._begun = begun
         self.versions = versions()
-        listen_to_triton()
+        listen_to_triton(compiling)
         self._cases: OrderedDict[tuple[str, str, int], _Prepared] = OrderedDict()
 
     def run(self, case: Case, provider: Provider, platform: str, seed: int = 0, *, gates: bool = True) -> tuple[Result, bool]:
@@ -108,11 +108,18 @@ class Bench:
                     result.status, result.reason = "unsupported", "does not fit"
                 elif stage == "inputs" or not poisons(error):
                     raise
-            return not poisons(error)
+            return not poisons(error) and self._settled()
         finally:
             if result.reason == "input-changed":
                 self._cases.clear()
         return result.reason != "out-of-bounds"  # nobody knows what else was overwritten
+
+    def _settled(self) -> bool:
+        """Whether a call that raised left no error of the device behind."""
+        with contextlib.suppress(Exception):
+            synchronise(self.device)
+            return True
+        return False
 
     def _prepare(self, declared: Op, case: Case, semantics: Semantics, seed: int, shares: Shares) -> _Prepared:
         """Inputs, their hash and the golden result, all before the provider runs."""

@@ -141,8 +141,10 @@ def open_device(machine: str, root: Path = _ROOT) -> Device:
 
 
 def synchronise(device: Device) -> None:
-    """Waits for the device; a pending device error is raised here."""
+    """Waits for the device; a pending device error is raised here. A kernel is launched for it: a launch that failed is told to whoever
+    launches next, and must not be told to the next cell."""
     if device.string != "cpu":
         import torch
 
+        torch.ones((), device=device.string)
         torch.cuda.synchronize()

@@ -28,7 +28,7 @@ from harness.errors import HarnessError, UsageError
 from harness.machine import builds
 from harness.machine.classify import device_death
 from harness.machine.platforms import EVIDENCE, visible_device, worker_environment
-from harness.machine.worker import BEGUN, UNHEALTHY, Hello, Request
+from harness.machine.worker import BEGUN, COMPILED, COMPILING, UNHEALTHY, Hello, Request
 from harness.store.results import Result, decode
 
 START_LIMIT = 180.0
@@ -124,6 +124,7 @@ class Worker:
         self._zygote = zygote
         self._limits = limits or Limits()
         self._request = {"machine": machine, "plugins": list(plugins), "env": visible_device(machine, index)}
+        self._triton = False  # Triton's compiler is at work in the worker
         self._log = tempfile.TemporaryFile()
         fcntl.fcntl(self._log, fcntl.F_SETFL, os.O_APPEND)  # so that it can be emptied under the worker
         self.hello = Hello()
@@ -159,13 +160,16 @@ class Worker:
         if not self.pid:
             self._start()
         self._log.truncate(0)
-        began, begun = time.monotonic(), False
+        began, begun, self._triton = time.monotonic(), False, False
         try:
             self._connection.send_bytes(msgspec.json.encode(request))
             while not (late := self._await(time.monotonic())):
                 data = self._connection.recv_bytes()
                 if data == BEGUN:
                     begun = True
+                    continue
+                if data in (COMPILING, COMPILED):
+                    self._triton = data == COMPILING
                     continue
                 result = decode(data[1:])
                 if (result.op, result.provider, result.case) != (request.op, request.provider, request.case):
@@ -194,9 +198,9 @@ class Worker:
             if os.fstat(self._log.fileno()).st_size > _LOG_LIMIT:
                 self._log.truncate(0)
             now = time.monotonic()
-            if builds.compiling(self._zygote.pid):  # for this cell, or for another worker's, whose lock this one may wait for
+            if self._triton or builds.compiling(self._zygote.pid):  # for this cell, or for another worker's, whose lock this one may wait for
                 if now - began > self._limits.build:
-                    return "build-failed" if builds.compiling(self.pid) else "hang"
+                    return "build-failed" if self._triton or builds.compiling(self.pid) else "hang"
                 deadline = now + self._limits.run
             elif now > deadline:
                 return "hang"

@@ -6,7 +6,7 @@ import contextlib
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _MODULES = 10  # a phase that imports so many modules is an import
@@ -71,11 +71,15 @@ class _Compiled:
 _compiled = _Compiled()
 
 
-def listen_to_triton() -> None:
-    """Hears of every compilation from now on, where this Triton can tell (3.4 and newer)."""
+def listen_to_triton(compiling: Callable[[bool], None]) -> None:
+    """Hears of every compilation from now on, where this Triton can tell (3.4 and newer). `compiling` is told when one begins (True)
+    and when it has ended well (False)."""
     try:
         from triton import knobs
     except ImportError:
         return
     if hasattr(knobs.compilation, "listener"):
         knobs.compilation.listener = _compiled
+    if hasattr(knobs.runtime, "jit_post_compile_hook"):
+        knobs.runtime.jit_cache_hook = lambda **_: compiling(True)
+        knobs.runtime.jit_post_compile_hook = lambda **_: compiling(False)

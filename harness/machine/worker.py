@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import traceback
 from multiprocessing.connection import Connection
 
@@ -14,6 +15,7 @@ from harness.store.results import Result
 
 HEALTHY, UNHEALTHY = b"+", b"!"  # the first byte of an answer: whether this process can take another cell
 BEGUN = b"."  # sent before the answer: inputs and reference are done, from here on the provider is at work
+COMPILING, COMPILED = b"<", b">"  # sent before the answer: Triton's compiler, which is no process of its own, is at work; has done
 
 
 class Request(msgspec.Struct):
@@ -45,14 +47,19 @@ def serve(connection: Connection, machine: str, plugins: list[str]) -> None:
     from harness.machine.platforms import open_device
     from harness.plugins import load_plugins
 
+    me = os.getpid()
+
+    def compiling(at_work: bool) -> None:
+        if os.getpid() == me and threading.current_thread() is threading.main_thread():  # one writer
+            connection.send_bytes(COMPILING if at_work else COMPILED)
+
     try:
-        bench = Bench(open_device(machine), begun=lambda: connection.send_bytes(BEGUN))
+        bench = Bench(open_device(machine), begun=lambda: connection.send_bytes(BEGUN), compiling=compiling)
         load_plugins(plugins)
     except (HarnessError, UsageError) as error:
         connection.send_bytes(_encoder.encode(Hello(error=str(error))))
         return
     connection.send_bytes(_encoder.encode(Hello(bench.device.facts, bench.versions)))
-    me = os.getpid()
     while True:
         try:
             request = msgspec.json.decode(connection.recv_bytes(), type=Request)

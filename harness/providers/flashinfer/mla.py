@@ -107,7 +107,7 @@ class RaggedFa3(_Ragged):
     backend = "fa3"
 
 
-@implements("mla_prefill", library="flashinfer", name="flashinfer_fa2_chunked", platforms={"cuda"}, semantics=BASE2, accepts=_chunked)
+@implements("mla_prefill", library="flashinfer", name="flashinfer_fa2_chunked", platforms={"cuda"}, semantics=FA2, accepts=_chunked)
 class ChunkedFa2(_Chunked):
     backend = "fa2"
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from harness.contracts import Case
+from harness.contracts.speculative.emitted import GRIDS
 from harness.providers.registry import implements
 
 
-def _token_only(case: Case) -> str | None:
+def _own_coins(case: Case) -> str | None:
+    if case.values in GRIDS:
+        return "FlashInfer's chain verification draws its own random numbers: a grid of coins cannot be given to it"
     return None if case.mode == "token" else "FlashInfer verifies chains token by token only"
 
 
-@implements("chain_verify", library="flashinfer", platforms={"cuda"}, semantics={"uniforms": "own"}, accepts=_token_only)
+@implements("chain_verify", library="flashinfer", platforms={"cuda"}, semantics={"uniforms": "own"}, accepts=_own_coins)
 def chain_verify(x: Any) -> Any:
     import torch
     from flashinfer.sampling import chain_speculative_sampling
