@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from harness.offline.symbols.facts import Scenario
-from harness.offline.symbols.tree import Tree
+from harness.offline.symbols.tree import Tree, statements
 
 BOUND, NONE, BROKEN, UNBOUND = "bound", "None", "broken", "unbound"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -59,6 +59,10 @@ class Plain:
             syntax = self.tree.syntax(module)
             if syntax is not None and not self._run(module, syntax.body, self.tops[module]):
                 self.fails.add(module)
+            if "global " in self.tree.text(module):
+                self.tops[module].update(
+                    {name: BOUND for node in statements(syntax.body if syntax else []) if isinstance(node, ast.Global) for name in node.names}
+                )
         return self.tops[module]
 
     def dead(self, module: str) -> bool:
@@ -89,7 +93,11 @@ class Plain:
 
     def imports(self, module: str, source: str, name: str) -> bool:
         """Whether some import of the module is of that name of the source."""
-        syntax = self.tree.syntax(module) if re.search(rf"import[^=]*\b{name}\b", self.tree.text(module)) and source.rpartition(".")[2] in self.tree.text(module) else None
+        syntax = (
+            self.tree.syntax(module)
+            if re.search(rf"import[^=]*\b{name}\b", self.tree.text(module)) and source.rpartition(".")[2] in self.tree.text(module)
+            else None
+        )
         return any(
             isinstance(node, ast.ImportFrom) and self.tree.absolute(module, node.module, node.level) == source and any(a.name == name for a in node.names)
             for node in (ast.walk(syntax) if syntax else ())
@@ -242,7 +250,7 @@ class Plain:
                 continue
             for part in ("body", "orelse", "finalbody"):
                 inner = getattr(node, part, None)
-                if isinstance(inner, list) and not isinstance(node, ast.ClassDef):
+                if isinstance(inner, list) and not isinstance(node, ast.ClassDef) and (local or not isinstance(node, Function)):
                     found += self.live(module, inner, local)[0]
             for handler in getattr(node, "handlers", ()):
                 found += self.live(module, handler.body, local)[0]

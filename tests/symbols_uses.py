@@ -13,7 +13,10 @@ from symbols_plain import BROKEN, NONE, UNBOUND, Function, Plain, caught, local_
 from harness.offline.symbols.tree import functions
 
 # back ends and kernels of other vendors: the facts of sglang.toml name them `foreign`, nobody constructs them on ROCm
-_FOREIGN = re.compile(r"flash_?infer|flash_?attention|flash_?attn|trtllm|cutlass|cute|flash_?mla|xpu|amx|npu|hpc_?ops|tokenspeed|nvidia|dual_?chunk|minicpm|sm\d\d|ascend|_cpu", re.I)
+_FOREIGN = re.compile(
+    r"flash_?infer|flash_?attention|flash_?attn|trtllm|cutlass|cute|flash_?mla|xpu|amx|npu|hpc_?ops|tokenspeed|nvidia|dual_?chunk|minicpm|sm\d\d|ascend|_cpu",
+    re.I,
+)
 _ABOUT_NAMES = {"NameError", "AttributeError", "TypeError", "Exception", "BaseException", ""}
 _ABOUT_IMPORTS = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException", ""}
 
@@ -31,7 +34,7 @@ def faults(plain: Plain, module: str, syntax: ast.Module) -> set[Fault]:
     """The names that fail in the functions of the module that something may call, and at its top."""
     found = set()
     for node in plain.live(module, syntax.body, frozenset())[0]:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) or isinstance(node, (ast.Import, ast.ImportFrom)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
             continue
         for part in plain.pruned(module, node, frozenset()):
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and _unbound(plain, module, part.id):

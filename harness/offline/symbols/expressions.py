@@ -89,6 +89,8 @@ def _name(frame: Frame, node: ast.Name) -> State:
         return one(Flag(flag)) if flag else state
     if frame.locals is not None and name in frame.locals:
         return UNKNOWN
+    if frame.locals is None and frame.record is not None and not frame.world.bound_later(frame.module, name):
+        return failing(frame, node, f"{frame.module}:{name}", "NameError")
     state = frame.world.lookup(frame.module, name)
     return failing(frame, node, f"{frame.module}:{name}", "NameError") if state == UNBOUND else _from_here(frame, name, state)
 
