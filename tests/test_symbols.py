@@ -34,6 +34,8 @@ from harness.offline.symbols.world import World
         (NONE, "pick = topk if k else None\nreturn pick(probs)", "TypeError"),
         (NONE, "def inner():\n    return topk(probs)\nreturn inner()", "TypeError"),
         (NONE, "return [topk(p) for p in probs]", "TypeError"),
+        (NONE, "pick = topk if k else print\nreturn pick(probs)", "TypeError"),
+        (NONE, "if k:\n    pick = topk\nelse:\n    pick = self.args.pick\nreturn pick(probs)", "TypeError"),
     ],
 )
 def test_each_failure_is_found(tmp_path: Path, head: str, body: str, failure: str) -> None:
@@ -61,6 +63,9 @@ def test_each_failure_is_found(tmp_path: Path, head: str, body: str, failure: st
         "topk = probs.topk\nreturn topk(k)",
         "return [topk(p) for p in probs if _is_cuda]",
         "kind = 'a' if _is_cuda else 'b'\nif kind == 'a':\n    return topk(probs)",
+        "if k:\n    pick = topk\nelse:\n    pick = print\nif pick is not None:\n    return pick(probs)",
+        "pick = print if flag else topk\nif flag:\n    return probs\nif not _is_hip:\n    return pick(probs)",
+        "if not flag and not _is_cuda:\n    return probs\npick = print if flag else topk\nreturn pick(probs)",
         "flag, other = (1, 2) if _is_hip else (3, 4)\nif not _is_hip and flag:\n    return topk(probs)",
     ],
 )
@@ -98,6 +103,34 @@ def test_a_default_of_a_constructor_is_not_what_every_object_has(tmp_path: Path)
     text = SAMPLER.format(head=NAME, body=" " * 12 + "if self.fused:\n" + " " * 16 + "return topk(probs)\n" + " " * 12 + "return probs")
     text = text.replace("def __init__(self, args):", "def __init__(self, args, plain=True):").replace("self.args = args", "self.fused = not plain")
     assert [hit.failure for hit in hits(package(tmp_path, sampler=text))] == ["NameError"]
+
+
+def test_a_predicate_tells_its_caller_what_it_asked(tmp_path: Path) -> None:
+    """A choice of ROCm by a function of one expression leaves only the way on which a local flag holds."""
+    head = NONE + "\n    def greedy(all_greedy, hip, rejection):\n        return all_greedy or (hip and not rejection)"
+    body = "if greedy(all_greedy=probs, hip=_is_hip, rejection=flag):\n    return probs\npick = print if flag else topk\nreturn pick(probs)"
+    assert sampler(tmp_path / "a", head, body) == []
+    assert [hit.failure for hit in sampler(tmp_path / "b", head, body.replace("hip=_is_hip", "hip=False"))] == ["TypeError"]
+
+
+@pytest.mark.parametrize("gone", ["", "fast = None"])
+def test_what_only_this_platform_runs_needs_no_binding_on_the_other(tmp_path: Path, gone: str) -> None:
+    body = "if _is_hip:\n    return fast(probs)\nreturn probs"
+    assert sampler(tmp_path / "a", "if _is_hip:\n        from aiter import fast", body) == []
+    assert [hit.symbol for hit in sampler(tmp_path / "b", gone, body)] == ["sglang.srt.layers.sampler:fast"]
+    assert sampler(tmp_path / "c", gone, body.replace("_is_hip", "flag")) == []  # it fails on both
+
+
+def test_a_name_that_the_top_of_a_module_does_not_find(tmp_path: Path) -> None:
+    found = sampler(tmp_path, "if _is_cuda:\n        READY = True\n    fast = print if READY else None", "return probs")
+    assert [(hit.function, hit.failure, hit.symbol) for hit in found] == [("<module>", "NameError", "sglang.srt.layers.sampler:READY")]
+
+
+def test_the_default_of_a_data_class_is_one_of_its_values(tmp_path: Path) -> None:
+    head = NONE + "\n    from dataclasses import dataclass\n    @dataclass\n    class Choice:\n        fused: bool = False\n    CHOICE = Choice({})"
+    body = "if CHOICE.fused:\n    return topk(probs)\nreturn probs"
+    assert sampler(tmp_path / "a", head.format(""), body) == []
+    assert [hit.failure for hit in sampler(tmp_path / "b", head.format("fused=True"), body)] == ["TypeError"]
 
 
 def test_a_platform_twin(tmp_path: Path) -> None:

@@ -159,8 +159,10 @@ class World:
         return one(External(path))
 
     def set_elsewhere(self, cls: Class, name: str) -> bool:
-        """Whether a field that the class body annotates gets other values: an argument or an assignment of that name, anywhere in the package."""
-        if not any(isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name) and n.target.id == name for n in cls.node.body):
+        """Whether a field of a data class gets other values than its default: an argument or an assignment of that name, anywhere in the package."""
+        if not any("dataclass" in ast.unparse(decorator) for decorator in cls.node.decorator_list) or not any(
+            isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name) and n.target.id == name for n in cls.node.body
+        ):
             return False
         pattern = re.compile(rf"\.{re.escape(name)}\s*=[^=]|[(,]\s*{re.escape(name)}\s*=[^=]")
         return any(pattern.search(self.tree.text(module)) for module in self.tree.mentions(name))
