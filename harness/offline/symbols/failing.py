@@ -48,5 +48,6 @@ def _on_one_way(frame: Frame, node: ast.expr, state: State, how: str) -> None:
     if frame.record is None or frame.locals is None or not isinstance(node, ast.Name) or node.id not in frame.locals:
         return
     for value in state:
-        if isinstance(value, Nothing) and value.origin and bad(frame.world.lookup(*value.origin.split(":"))):
+        module, _, name = value.origin.partition(":") if isinstance(value, Nothing) else ("", "", "")
+        if isinstance(value, Nothing) and name and bad(frame.world.lookup(module, name)):
             failing(frame, node, value.origin, "AttributeError" if how == "attribute" else "TypeError")

@@ -132,7 +132,7 @@ def joined(*states: State) -> State:
 def met(*states: State) -> State:
     """What a local name is where ways meet: a None that came from a global is kept beside anything at all, to be found when it is used."""
     union = joined(*states)
-    if union >= FALSY and SOMETHING <= union:
+    if union >= FALSY and union >= SOMETHING:
         union = UNKNOWN
     if union != UNKNOWN:
         return union
