@@ -59,12 +59,21 @@ def _put(syntax: ast.Module, node: ast.AST, mutant: Mutant) -> None:
         assert isinstance(node, ast.Try)
         _replace(syntax, node, [*node.body, *node.orelse, *node.finalbody])
     else:
-        none = [ast.Assign([ast.Name(mutant.name, ast.Store())], ast.Constant(None))] if mutant.kind == "binding None" else []
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            node.names = [alias for alias in node.names if _called(alias) != mutant.name]
-            _replace(syntax, node, [*([node] if node.names else []), *(none or ([] if node.names else [ast.Pass()]))])
-        else:
-            _replace(syntax, node, none or [ast.Pass()])
+        assert isinstance(node, ast.stmt)
+        _replace(syntax, node, _not_on_rocm(node, mutant))
+
+
+def _not_on_rocm(node: ast.stmt, mutant: Mutant) -> list[ast.AST]:
+    """The statement with one of its bindings made everywhere but on ROCm, which has nothing or None in its place."""
+    rest: list[ast.AST] = []
+    lone = copy.deepcopy(node)
+    if isinstance(node, (ast.Import, ast.ImportFrom)) and isinstance(lone, (ast.Import, ast.ImportFrom)):
+        lone.names = [alias for alias in node.names if _called(alias) == mutant.name]
+        node.names = [alias for alias in node.names if _called(alias) != mutant.name]
+        rest = [node] if node.names else []
+    here: ast.stmt = ast.Pass() if mutant.kind == "binding lost" else ast.Assign([ast.Name(mutant.name, ast.Store())], ast.Constant(None))
+    asks = ast.ImportFrom("sglang.srt.utils", [ast.alias("is_hip")], 0)
+    return [*rest, asks, ast.If(ast.Call(ast.Name("is_hip", ast.Load()), [], []), [here], [lone])]
 
 
 def _replace(syntax: ast.Module, node: ast.AST, new: list[ast.AST]) -> None:
@@ -175,7 +184,7 @@ class Drawn:
 
 
 def drawn(tree: Tree, modules: list[str], scenarios: dict[str, Scenario], seed: int, number: int) -> list[Drawn]:
-    """Mutants in a random order, until there are so many of each kind that break something, or no more."""
+    """Mutants in a random order: of each kind until so many of them break something, four times as many at most."""
     plains = {name: Plain(tree, scenario) for name, scenario in scenarios.items()}
     draw = random.Random(seed)
     found = candidates(tree, modules, plains)
@@ -184,7 +193,7 @@ def drawn(tree: Tree, modules: list[str], scenarios: dict[str, Scenario], seed: 
         of_kind = [mutant for mutant in found if mutant.kind == kind]
         draw.shuffle(of_kind)
         good = 0
-        for mutant in of_kind:
+        for mutant in of_kind[: 4 * number]:
             if good == number:
                 break
             chosen.append(judged(tree, mutant, plains[mutant.scenario]))
