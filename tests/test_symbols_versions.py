@@ -91,3 +91,10 @@ def caught(version: str, seed: int, number: int) -> list[tuple[symbols_mutants.D
 def _keys(tree: Tree, drawn: symbols_mutants.Drawn) -> set[tuple[str, str, str, str]]:
     scan = Scan(tree, SCENARIOS[drawn.mutant.scenario], SCENARIOS["cuda"], CONFIG)
     return {hit.key for hit in scan.hits(drawn.modules)}
+
+
+def test_mutants_drawn_without_the_scan_are_told() -> None:
+    """Of each kind of binding and of platform tests; the handlers of a lost import are a kind that docs/symbols.md says the scan does not see."""
+    outcome = [(drawn, told) for drawn, told in caught("0.5.16", seed=1, number=1) if drawn.mutant.kind in ("binding lost", "binding None", "platform test")]
+    assert len(outcome) >= 2
+    assert all(told for _, told in outcome), [drawn.mutant for drawn, told in outcome if not told]
