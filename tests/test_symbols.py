@@ -1,81 +1,17 @@
-"""The symbols scan: each guard and failure on small packages, the known bugs on real wheels, mutants of real sources, the accepted hits."""
+"""The symbols scan on small packages: each failure, and each guard that keeps it silent."""
 
 from __future__ import annotations
 
-import gc
-import json
 import textwrap
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-import symbols_mutants
-from click.testing import CliRunner
+from symbols_packages import CONFIG, FOLDER, NAME, NONE, SAMPLER, SCENARIOS, hits, package, sampler
 
-from harness.cli import cli
-from harness.errors import UsageError
-from harness.offline.sources import find_source
-from harness.offline.symbols import showing
-from harness.offline.symbols.accepted import Entry, judge, load_accepted
-from harness.offline.symbols.facts import load_config, load_scenarios, scenarios_of
-from harness.offline.symbols.package import Report, hits_of, scan_source
-from harness.offline.symbols.scan import Hit, Scan
+from harness.offline.symbols.facts import load_config
+from harness.offline.symbols.package import hits_of
 from harness.offline.symbols.tree import Tree
 from harness.offline.symbols.world import World
-
-FOLDER = Path(__file__).parents[1] / "cases" / "symbols"
-CONFIG, SCENARIOS = load_config(FOLDER / "sglang.toml"), load_scenarios(FOLDER / "scenarios.toml")
-
-COMMON = """
-import torch
-def is_cuda(): return torch.cuda.is_available() and torch.version.cuda is not None
-def is_hip(): return torch.version.hip is not None
-class LazyImport:
-    def __init__(self, module_name, class_name): pass
-"""
-SAMPLER = """
-    from sglang.srt.utils import is_cuda, is_hip, LazyImport
-    _is_cuda = is_cuda()
-    _is_hip = is_hip()
-    {head}
-
-    class Sampler:
-        def __init__(self, args):
-            self.args = args
-        def forward(self, probs, k, flag):
-{body}
-
-    def make(args):
-        return Sampler(args).forward(args.probs, 1, args.flag)
-
-    ENTRY = make
-"""
-BOUND_ON_CUDA = "if is_cuda():\n        from sgl_kernel import topk"
-
-
-def package(tmp_path: Path, **modules: str) -> Tree:
-    """A package `sglang` whose modules are these texts; `srt.layers.sampler` is named `sampler`."""
-    names = {"sampler": "srt/layers/sampler.py", "utils": "srt/utils.py", "eagle": "srt/speculative/eagle.py", "kernels": "kernels/ops/sampling/renorm.py"}
-    for name, text in {"utils": COMMON, **modules}.items():
-        path = tmp_path / "sglang" / names.get(name, f"srt/{name}.py")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(textwrap.dedent(text))
-        for parent in path.relative_to(tmp_path).parents[:-1]:
-            (tmp_path / parent / "__init__.py").touch()
-    return Tree(tmp_path, "sglang", CONFIG.leave)
-
-
-def hits(tree: Tree, scenario: str = "hip") -> list[Hit]:
-    chosen = SCENARIOS[scenario]
-    return hits_of(tree, CONFIG, chosen, SCENARIOS[chosen.reference])
-
-
-def sampler(tmp_path: Path, head: str, body: str, **modules: str) -> list[Hit]:
-    return hits(package(tmp_path, sampler=SAMPLER.format(head=head, body=textwrap.indent(textwrap.dedent(body), " " * 12)), **modules))
-
-
-NAME, NONE = BOUND_ON_CUDA, BOUND_ON_CUDA + "\n    else:\n        topk = None"
 
 
 @pytest.mark.parametrize(
@@ -98,6 +34,8 @@ NAME, NONE = BOUND_ON_CUDA, BOUND_ON_CUDA + "\n    else:\n        topk = None"
         (NONE, "pick = topk if k else None\nreturn pick(probs)", "TypeError"),
         (NONE, "def inner():\n    return topk(probs)\nreturn inner()", "TypeError"),
         (NONE, "return [topk(p) for p in probs]", "TypeError"),
+        (NONE, "pick = topk if k else print\nreturn pick(probs)", "TypeError"),
+        (NONE, "if k:\n    pick = topk\nelse:\n    pick = self.args.pick\nreturn pick(probs)", "TypeError"),
     ],
 )
 def test_each_failure_is_found(tmp_path: Path, head: str, body: str, failure: str) -> None:
@@ -125,6 +63,9 @@ def test_each_failure_is_found(tmp_path: Path, head: str, body: str, failure: st
         "topk = probs.topk\nreturn topk(k)",
         "return [topk(p) for p in probs if _is_cuda]",
         "kind = 'a' if _is_cuda else 'b'\nif kind == 'a':\n    return topk(probs)",
+        "if k:\n    pick = topk\nelse:\n    pick = print\nif pick is not None:\n    return pick(probs)",
+        "pick = print if flag else topk\nif flag:\n    return probs\nif not _is_hip:\n    return pick(probs)",
+        "if not flag and not _is_cuda:\n    return probs\npick = print if flag else topk\nreturn pick(probs)",
         "flag, other = (1, 2) if _is_hip else (3, 4)\nif not _is_hip and flag:\n    return topk(probs)",
     ],
 )
@@ -162,6 +103,34 @@ def test_a_default_of_a_constructor_is_not_what_every_object_has(tmp_path: Path)
     text = SAMPLER.format(head=NAME, body=" " * 12 + "if self.fused:\n" + " " * 16 + "return topk(probs)\n" + " " * 12 + "return probs")
     text = text.replace("def __init__(self, args):", "def __init__(self, args, plain=True):").replace("self.args = args", "self.fused = not plain")
     assert [hit.failure for hit in hits(package(tmp_path, sampler=text))] == ["NameError"]
+
+
+def test_a_predicate_tells_its_caller_what_it_asked(tmp_path: Path) -> None:
+    """A choice of ROCm by a function of one expression leaves only the way on which a local flag holds."""
+    head = NONE + "\n    def greedy(all_greedy, hip, rejection):\n        return all_greedy or (hip and not rejection)"
+    body = "if greedy(all_greedy=probs, hip=_is_hip, rejection=flag):\n    return probs\npick = print if flag else topk\nreturn pick(probs)"
+    assert sampler(tmp_path / "a", head, body) == []
+    assert [hit.failure for hit in sampler(tmp_path / "b", head, body.replace("hip=_is_hip", "hip=False"))] == ["TypeError"]
+
+
+@pytest.mark.parametrize("gone", ["", "fast = None"])
+def test_what_only_this_platform_runs_needs_no_binding_on_the_other(tmp_path: Path, gone: str) -> None:
+    body = "if _is_hip:\n    return fast(probs)\nreturn probs"
+    assert sampler(tmp_path / "a", "if _is_hip:\n        from aiter import fast", body) == []
+    assert [hit.symbol for hit in sampler(tmp_path / "b", gone, body)] == ["sglang.srt.layers.sampler:fast"]
+    assert sampler(tmp_path / "c", gone, body.replace("_is_hip", "flag")) == []  # it fails on both
+
+
+def test_a_name_that_the_top_of_a_module_does_not_find(tmp_path: Path) -> None:
+    found = sampler(tmp_path, "if _is_cuda:\n        READY = True\n    fast = print if READY else None", "return probs")
+    assert [(hit.function, hit.failure, hit.symbol) for hit in found] == [("<module>", "NameError", "sglang.srt.layers.sampler:READY")]
+
+
+def test_the_default_of_a_data_class_is_one_of_its_values(tmp_path: Path) -> None:
+    head = NONE + "\n    from dataclasses import dataclass\n    @dataclass\n    class Choice:\n        fused: bool = False\n    CHOICE = Choice({})"
+    body = "if CHOICE.fused:\n    return topk(probs)\nreturn probs"
+    assert sampler(tmp_path / "a", head.format(""), body) == []
+    assert [hit.failure for hit in sampler(tmp_path / "b", head.format("fused=True"), body)] == ["TypeError"]
 
 
 def test_a_platform_twin(tmp_path: Path) -> None:
@@ -262,226 +231,6 @@ def test_another_package_is_a_configuration(tmp_path: Path) -> None:
     config = load_config(FOLDER / "aiter.toml")
     found = hits_of(Tree(tmp_path, "aiter", config.leave), config, SCENARIOS["hip"], SCENARIOS["cuda"])
     assert [(hit.function, hit.symbol, hit.failure) for hit in found] == [("decode", "aiter:hk_mla", "AttributeError")]
-
-
-# ---- real versions ----
-
-
-@pytest.fixture(scope="module")
-def reports() -> dict[str, Report]:
-    """The scans of two versions from the package index; kept ones are used."""
-    wanted = scenarios_of([], SCENARIOS, CONFIG)
-    return {v: scan_source(find_source(f"sglang=={v}"), FOLDER / "sglang.toml", FOLDER / "scenarios.toml", wanted) for v in ("0.5.16", "0.5.23")}
-
-
-def _names(report: Report, part: str) -> set[tuple[str, str, str]]:
-    return {(hit.symbol.rpartition(":")[2], hit.failure, hit.tier) for hit in report.hits if part in hit.file}
-
-
-def test_0_5_16_has_the_renorm_ops_that_are_none(reports: dict[str, Report]) -> None:
-    found = _names(reports["0.5.16"], "srt/speculative/dflash_utils.py")
-    assert found == {("top_k_renorm_prob", "TypeError", "default"), ("top_p_renorm_prob", "TypeError", "default")}
-    chains = [hit.chain for hit in reports["0.5.16"].hits if "dflash_utils" in hit.file]
-    assert chains
-    assert all(any("dspark_accept" in link for link in chain) for chain in chains)
-
-
-def test_0_5_23_has_the_four_names_of_the_sampler(reports: dict[str, Report]) -> None:
-    four = ("top_k_renorm_prob", "top_p_renorm_prob", "min_p_sampling_from_probs", "top_k_top_p_sampling_from_probs")
-    assert _names(reports["0.5.23"], "srt/layers/sampler.py") == {(name, "NameError", "explicit-flag") for name in four}
-    assert _names(reports["0.5.23"], "srt/speculative") == {("argmax when not use_rejection_sampling", "silently greedy", "default")}
-
-
-def test_the_accepted_hits_are_those_found(reports: dict[str, Report]) -> None:
-    entries = load_accepted(FOLDER / "accepted.toml")
-    for version, report in reports.items():
-        judged = judge(report, entries)
-        assert not judged.new, version
-        assert not judged.gone, version
-        assert judged.precision >= 0.8, version
-        assert len(report.functions) <= 12, version
-
-
-def test_a_new_and_a_vanished_hit_both_fail(reports: dict[str, Report]) -> None:
-    report, entries = reports["0.5.23"], load_accepted(FOLDER / "accepted.toml")
-    fewer = [entry for entry in entries if entry.function != "Sampler._sample_from_probs"]
-    assert {hit.function for hit in judge(report, fewer).new} == {"Sampler._sample_from_probs"}
-    without = Report(report.label, report.package, report.version, report.scenarios, [h for h in report.hits if h.function != "Sampler._sample_from_probs"])
-    assert {entry.function for entry, _ in judge(without, entries).gone} == {"Sampler._sample_from_probs"}
-    assert not judge(without, entries, whole=False).gone
-
-
-def test_a_kept_scan_is_quick(reports: dict[str, Report]) -> None:
-    began = time.monotonic()
-    again = scan_source(find_source("sglang==0.5.16"), FOLDER / "sglang.toml", FOLDER / "scenarios.toml", scenarios_of([], SCENARIOS, CONFIG))
-    assert again.kept
-    assert again.hits == reports["0.5.16"].hits
-    assert time.monotonic() - began < 5
-
-
-def caught(version: str, seeds: range) -> list[tuple[symbols_mutants.Mutant, bool]]:
-    """Mutants of one version's sources, a seed each, and whether the scan reports each in its place."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        tree = Tree(find_source(f"sglang=={version}").root, "sglang", CONFIG.leave)
-        plain = Scan(tree, SCENARIOS["hip"], SCENARIOS["cuda"], CONFIG)
-        modules = [m for m in tree.within(CONFIG.scope) if "cutlass" not in tree.text(m)]
-        outcome = []
-        for seed in seeds:
-            mutant = next(symbols_mutants.mutants(plain, modules, seed))
-            with tree.changed(mutant.module, mutant.text):
-                scan = Scan(tree, SCENARIOS["hip"], SCENARIOS["cuda"], CONFIG)
-                found = scan.hits([mutant.module])
-            told = any(hit.function == mutant.function and hit.symbol.rpartition(":")[2] == mutant.name for hit in found)
-            outcome.append((mutant, told))
-        return outcome
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def test_mutants_of_real_sources_are_caught() -> None:
-    missed = [mutant for mutant, told in caught("0.5.16", range(2)) if not told]
-    assert not missed
-
-
-# ---- the command ----
-
-
-def run(*args: str) -> tuple[int, str]:
-    """The command's exit code and what it prints."""
-    done = CliRunner().invoke(cli, ["symbols", *args])
-    assert done.exception is None or isinstance(done.exception, (SystemExit, UsageError)), done.exception
-    if isinstance(done.exception, UsageError):
-        return 2, str(done.exception)
-    return done.exit_code, done.output
-
-
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERNEL_PARITY_CACHE", str(tmp_path / "cache"))
-    package(tmp_path / "old", sampler=SAMPLER.format(head="from sglang.srt.utils import is_cuda as topk", body=" " * 12 + "return topk()"))
-    package(tmp_path / "new", sampler=SAMPLER.format(head=NAME, body=" " * 12 + "return topk(probs)"))
-    assert run(str(tmp_path / "old"), "--platform", "hip")[0] == 0
-    code, text = run(str(tmp_path / "new"), "--platform", "hip")
-    assert code == 1
-    assert "srt/layers/sampler.py" in text
-    assert "NEW" in text
-    code, text = run(str(tmp_path / "new"), "--platform", "hip", "--json")
-    assert (code, json.loads(text)["functions"], json.loads(text)["hits"][0]["failure"]) == (1, 1, "NameError")
-    code, text = run(str(tmp_path / "new"), "--diff", str(tmp_path / "old"), "--platform", "hip")
-    assert code == 1
-    assert "came: sglang/srt/layers/sampler.py" in text
-    code, text = run(str(tmp_path / "old"), "--diff", str(tmp_path / "new"), "--platform", "hip", "--json")
-    assert (code, len(json.loads(text)["went"])) == (0, 1)
-
-
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [
-        (("nowhere/at/all",), "no package with a configuration"),
-        (("torch",), "'torch' is no package with a configuration (sglang, aiter;"),
-        (("torch==2.9.0",), "(sglang, aiter;"),
-        (("sglang", "--platform", "vulkan"), "unknown scenario 'vulkan'"),
-        (("sglang", "--ledger", "missing.toml"), "cannot read the accepted hits"),
-    ],
-)
-def test_a_mistake_of_the_user_is_one_line(args: tuple[str, ...], says: str) -> None:
-    code, text = run(*args)
-    assert code == 2
-    assert says in text
-    assert "\n" not in text
-    assert "kernel-parity list" not in text
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("label = 'perhaps'", "label is true or false"),
-        ("versions = '0.5'", "Invalid specifier"),
-        ("symbols = 'x'", "symbols is a list of words"),
-        ("sybols = ['x']", "unknown field 'sybols'"),
-        ("why = ''", "needs why"),
-    ],
-)
-def test_a_bad_entry_is_named(tmp_path: Path, line: str, says: str) -> None:
-    good = {"package": "'sglang'", "function": "'f'", "failure": "'NameError'", "symbols": "['x']", "label": "'true'", "why": "'w'", "versions": "'>=0.5'"}
-    name, _, value = line.partition(" = ")
-    (tmp_path / "accepted.toml").write_text("[[hit]]\n" + "\n".join(f"{k} = {v}" for k, v in {**good, name: value}.items()))
-    with pytest.raises(UsageError, match=says):
-        load_accepted(tmp_path / "accepted.toml")
-
-
-def test_bad_facts_are_named(tmp_path: Path) -> None:
-    (tmp_path / "scenarios.toml").write_text("[[scenario]]\nname = 'x'\nplatform = 'y'\n")
-    with pytest.raises(UsageError, match="names no platform of the file"):
-        load_scenarios(tmp_path / "scenarios.toml")
-    (tmp_path / "config.toml").write_text("package = 'x'\n")
-    with pytest.raises(UsageError, match="needs scope"):
-        load_config(tmp_path / "config.toml")
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "new", "says"),
-    [
-        ("sglang", '["hip", "hip-aiter"]', '["hip", "hip-aitre"]', "scenarios names no scenario 'hip-aitre'; nearest: hip-aiter"),
-        ("sglang", 'option = "--sampling-backend"\n', "", r"\[flag.sampling_backend\]: needs option"),
-        ("sglang", "default = { hip = [false]", "default = { hpi = [false]", r"\[flag.prefill_context_parallel\]: no platform 'hpi'"),
-        ("sglang", "draws = [", "drawz = [", r"\[idioms\]: unknown field 'drawz'; nearest: draws"),
-        ("sglang", '= "attention_backend" }', '= "attention_backed" }', "registries names no flag 'attention_backed'; nearest: attention_backend"),
-        ("aiter", "library = true", "libary = true", "unknown field 'libary'; nearest: library"),
-        ("aiter", "reference = false", "reference = 'no'", "reference is true or false, not 'no'"),
-        ("scenarios", "\nhas = [", "\nhass = [", r"\[platform.hip.without.sgl_kernel\]: unknown field 'hass'; nearest: has"),
-        ("scenarios", "env = {}\n", "envs = {}\n", r"\[\[scenario\]\] 1 \(hip\): unknown field 'envs'; nearest: env"),
-        ("scenarios", '{ SGLANG_USE_AITER = "1" }', "{ SGLANG_USE_AITER = 1 }", "env.SGLANG_USE_AITER is text, not 1"),
-        ("scenarios", "[platform.cuda]", "[platfrom.x]\n[platform.cuda]", "unknown field 'platfrom'; nearest: platform"),
-        ("scenarios", 'reference = "hip"', 'reference = "hipp"', r"\[platform.cuda\]: reference names no scenario 'hipp'; nearest: hip"),
-        ("scenarios", 'name = "hip-aiter"', 'name = "hip"', "there is one of that name before it"),
-    ],
-)
-def test_a_typo_in_the_facts_is_named(tmp_path: Path, file: str, old: str, new: str, says: str) -> None:
-    text = (FOLDER / f"{file}.toml").read_text()
-    assert old in text
-    (tmp_path / f"{file}.toml").write_text(text.replace(old, new, 1))
-
-    def load(path: Path) -> object:
-        return load_scenarios(path) if file == "scenarios" else scenarios_of([], SCENARIOS, load_config(path))
-
-    with pytest.raises(UsageError, match=rf"{file}\.toml.*{says}"):
-        load(tmp_path / f"{file}.toml")
-
-
-def _hit(function: str, symbol: str, **more: Any) -> Hit:
-    return Hit("sglang/srt/a.py", function, f"sglang.srt.b:{symbol}", "NameError", **{"line": 3, "scenarios": ("hip",), **more})
-
-
-def test_the_text_adds_up_and_a_new_hit_comes_with_its_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "70")
-    chain = tuple(f"some.module.of.the.package.Class.method_{number}:1" for number in range(4))
-    operators = [Hit("sglang/k.py", "<registry>", f"sampling.op{number}", "no kernel", 1, scenarios=("hip",)) for number in range(2)]
-    report = Report("sglang 0.5.99", "sglang", "0.5.99", ("hip",), [_hit("f", "one", chain=chain), _hit("f", "two"), _hit("g", "one"), *operators])
-    entry = Entry("sglang", "f", "NameError", ("one",), "true", "because of it", ">=0.5")
-    entries = [entry, Entry("sglang", "<registry>", "no kernel", ("sampling.op0",), "true", "w", ">=0.5", place="accepted 2")]
-    judged = judge(report, entries)
-    text = "\n".join(showing.lines(report, judged, "accepted.toml"))
-    assert "NameError: one (line 3), two (line 3) NEW" in text
-    assert "accepted (true): because of it" in text
-    assert "NEW: 1 of 2 uses" in text
-    assert "2 operators, 1 NEW\n  sampling.op0, sampling.op1 NEW\n" in text
-    assert " ".join(text.split()).endswith("5 hits (3 uses in 2 functions, 2 operators): new 3, accepted 2; gone 0. Read from source, nothing was run.")
-    assert all(len(line) <= 80 for line in text.splitlines())
-    assert f"  from {chain[0]} >\n      {chain[1]}" in text
-    pasted = text[text.index("[[hit]]") : text.rindex("sglang 0.5.99")]
-    with pytest.raises(UsageError, match="needs label, why"):
-        load_accepted(written(tmp_path, pasted))
-    filled = pasted.replace('label = ""', 'label = "true"').replace('why = ""', 'why = "looked at"')
-    assert not judge(report, [*entries, *load_accepted(written(tmp_path, filled))]).new
-    assert "[[hit]]" not in "\n".join(showing.lines(report, judged))
-
-
-def written(folder: Path, text: str) -> Path:
-    (folder / "accepted.toml").write_text(text)
-    return folder / "accepted.toml"
 
 
 def test_the_predicates_follow_from_torch_where_the_facts_do_not_answer(tmp_path: Path) -> None:

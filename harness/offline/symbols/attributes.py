@@ -22,7 +22,7 @@ def attribute_of(world: World, cls: Class, name: str) -> State:
     for kind in kinds:
         body = world.body(kind)
         if name in body:
-            found.append(world.resolved(body[name]))
+            found.append(UNKNOWN if world.set_elsewhere(kind, name) else world.resolved(body[name]))
             break
     for first in (True, False):  # what the constructor leaves is what the other methods find
         for kind in kinds:

@@ -269,6 +269,16 @@ def inner_function(frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef) -
     execute.block(inner, node.body)
 
 
+def names_passed(frame: Frame, call: ast.Call) -> dict[str, str]:
+    """Parameters of the called function by the caller's local name that each is given."""
+    for value in expressions.evaluate(frame, call.func):
+        if isinstance(value, Function):
+            names = [a.arg for a in (*value.node.args.posonlyargs, *value.node.args.args)]
+            given = [*zip(names, call.args, strict=False), *((k.arg or "", k.value) for k in call.keywords)]
+            return {parameter: node.id for parameter, node in given if isinstance(node, ast.Name) and node.id in (frame.locals or ())}
+    return {}
+
+
 def inlined(frame: Frame, test: ast.expr) -> tuple[Frame, ast.expr] | None:
     """A call of a function that only returns an expression: that expression, with what is passed."""
     if not isinstance(test, ast.Call):

@@ -6,7 +6,7 @@ import ast
 
 from harness.offline.symbols import assigning, calls, comparing, expressions
 from harness.offline.symbols.frames import NO_FLAGS, Frame, Path, forked
-from harness.offline.symbols.values import SOMETHING, UNKNOWN, Flag, State, truths
+from harness.offline.symbols.values import FALSY, SOMETHING, UNKNOWN, Flag, State, truths
 
 Outcome = tuple[Path | None, Path | None]
 
@@ -35,8 +35,15 @@ def branch(frame: Frame, node: ast.expr) -> Outcome:
         frame.world.running.add(inner[1])
         yes, no = branch(*inner)  # a function that is one expression: what it needs to hold is what the call needs
         frame.world.running.discard(inner[1])
-        return forked(path, None, yes.flags) if yes else None, forked(path, None, no.flags) if no else None
+        names = calls.names_passed(frame, node)  # type: ignore[arg-type]
+        return tuple(forked(path, _told(names, inner[0], way), way.flags) if way else None for way in (yes, no))  # type: ignore[return-value]
     return _split(frame, path, node, state)
+
+
+def _told(names: dict[str, str], inner: Frame, way: Path) -> dict[str, State]:
+    """What a way through a function says of the caller's names that were passed, where it says more than was known."""
+    before = inner.path.env if inner.path else {}
+    return {name: way.env[parameter] for parameter, name in names.items() if way.env.get(parameter) not in (None, UNKNOWN, before.get(parameter))}
 
 
 def _split(frame: Frame, path: Path, node: ast.expr, state: State) -> Outcome:
@@ -48,7 +55,8 @@ def _split(frame: Frame, path: Path, node: ast.expr, state: State) -> Outcome:
         if not kept:
             outcomes.append(None)
             continue
-        narrowed = {name: kept} if name and kept != state else {name: SOMETHING} if name and truth and kept == UNKNOWN else {}
+        plain = kept == UNKNOWN and name.isidentifier()
+        narrowed = {name: kept} if name and kept != state else {name: SOMETHING} if name and truth and kept == UNKNOWN else {name: FALSY} if plain else {}
         flags = [comparing.truth_of_flag(frame, value, truth) if isinstance(value, Flag) else NO_FLAGS for value in kept]
         outcomes.append(forked(path, narrowed, min(flags, key=len)))
     return outcomes[0], outcomes[1]

@@ -89,14 +89,13 @@ def _name(frame: Frame, node: ast.Name) -> State:
         return one(Flag(flag)) if flag else state
     if frame.locals is not None and name in frame.locals:
         return UNKNOWN
-    state = frame.world.lookup(frame.module, name)
+    unbound = frame.locals is None and frame.record is not None and not frame.world.bound_later(frame.module, name)
+    state = UNBOUND if unbound else frame.world.lookup(frame.module, name)
     return failing(frame, node, f"{frame.module}:{name}", "NameError") if state == UNBOUND else _from_here(frame, name, state)
 
 
 def _from_here(frame: Frame, name: str, state: State) -> State:
     """A None that a global holds remembers which global."""
-    if Nothing() not in state:
-        return state
     return frozenset(Nothing(f"{frame.module}:{name}") if value == Nothing() else value for value in state)
 
 

@@ -31,6 +31,7 @@ def failing(frame: Frame, node: ast.expr, symbol: str, failure: str) -> State:
 def dereference(frame: Frame, node: ast.expr, state: State, how: str) -> None:
     """Records the use where every value of `state` fails when it is called, asked for an attribute, or indexed (`how`)."""
     if not bad(state):
+        _on_one_way(frame, node, state, how)
         return
     for value in state:
         if isinstance(value, Broken) and how != "subscript":
@@ -40,3 +41,13 @@ def dereference(frame: Frame, node: ast.expr, state: State, how: str) -> None:
         if isinstance(value, Nothing) and value.origin:
             failing(frame, node, value.origin, "AttributeError" if how == "attribute" else "TypeError")
             return
+
+
+def _on_one_way(frame: Frame, node: ast.expr, state: State, how: str) -> None:
+    """Records the use of a local name that holds, where ways have met, a global that is None here on one of them, untested until now."""
+    if frame.record is None or frame.locals is None or not isinstance(node, ast.Name) or node.id not in frame.locals:
+        return
+    for value in state:
+        module, _, name = value.origin.partition(":") if isinstance(value, Nothing) else ("", "", "")
+        if isinstance(value, Nothing) and name and bad(frame.world.lookup(module, name)):
+            failing(frame, node, value.origin, "AttributeError" if how == "attribute" else "TypeError")

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.offline.symbols.values import UNBOUND, Class, State, joined
+from harness.offline.symbols.values import UNBOUND, Class, State, joined, met
 
 if TYPE_CHECKING:
     from harness.offline.symbols.world import World
@@ -91,11 +91,11 @@ class Frame:
         for name in set().union(*(path.env for path in live)):
             states = [path.env[name] for path in live if name in path.env]
             if len(states) == len(live):
-                env[name] = joined(*states)
+                env[name] = joined(*states) if self.locals is None else met(*states)
             elif self.locals is None:
                 env[name] = joined(UNBOUND, *states)
             elif name in self.locals:
-                env[name] = joined(*states)
+                env[name] = met(*states)
         return Path(env, min((path.flags for path in live), key=lambda flags: (len(flags), sorted(flags))))
 
     def stop(self, error: str = "") -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from harness.offline.symbols import uses
 from harness.offline.symbols.chains import Callers
 from harness.offline.symbols.facts import Config, Scenario
-from harness.offline.symbols.frames import Flags, Use
+from harness.offline.symbols.frames import NO_FLAGS, Flags, Use
 from harness.offline.symbols.tree import Tree
 from harness.offline.symbols.world import World
 
@@ -52,6 +53,7 @@ class Scan:
         self.world = World(tree, scenario, config)
         self.other = World(tree, reference, config) if reference is not None and config.reference else None
         self.callers = Callers(self.world)
+        self.others = Callers(self.other) if self.other is not None else None
 
     def hits(self, modules: list[str]) -> list[Hit]:
         """The hits in these modules, in order."""
@@ -61,23 +63,41 @@ class Scan:
             if lacking and self._differs(lacking[1]):
                 found.append(self._hit(module, "<module>", Use(lacking[0], 0, lacking[1], "ImportError", frozenset(), False, ""), frozenset(), ()))
                 continue  # nothing else of this module can run
-            for place in uses.suspects(self.world, module, self.other):
+            found += self._at_the_top(module)
+            for place in uses.suspects(self.world, module):
                 found += self._of(place)
         return sorted(found)
 
     def _of(self, place: uses.Place) -> list[Hit]:
         """The hits of one function: uses that no handler takes, on a way that the scenario reaches, with what its callers pass."""
-        failing = self._failing(uses.run(self.world, place).uses.values())
+        failing = self._failing(uses.run(self.world, place).uses.values(), place)
         way = self.callers.way(place) if failing else None
         if way is None:
             return []
         given = self.callers.arguments(place)
         if given:
-            failing = self._failing(uses.run(self.world, place, given).uses.values())
+            failing = self._failing(uses.run(self.world, place, given).uses.values(), place)
         return [self._hit(place.module, place.qualname, use, use.flags | way.flags, way.chain) for use in failing]
 
-    def _failing(self, met: object) -> list[Use]:
-        return [use for use in sorted(met) if not use.caught and self._differs(use.symbol)]  # type: ignore[call-overload]
+    def _at_the_top(self, module: str) -> list[Hit]:
+        """The names that code at the top of a module, which the reference does not run or runs well, finds unbound."""
+        elsewhere = set(self.other.names(module).record.uses) if self.other is not None else set()
+        met = self.world.names(module).record.uses if not self.world.names(module).fails else {}
+        failing = [use for key, use in sorted(met.items()) if use.failure == "NameError" and not use.caught and key not in elsewhere]
+        return [self._hit(module, "<module>", use, NO_FLAGS, ()) for use in failing]
+
+    def _failing(self, met: Iterable[Use], place: uses.Place) -> list[Use]:
+        return [use for use in sorted(met) if not use.caught and (self._differs(use.symbol) or self._is_only_here(use, place))]
+
+    def _is_only_here(self, use: Use, place: uses.Place) -> bool:
+        """Whether the reference does not come to a use that would fail there too: its function, or its way in it, is this platform's own."""
+        if self.other is None or self.others is None:
+            return True
+        there = uses.run(self.other, place).seen
+        word = use.symbol.rpartition(":" if ":" in use.symbol else ".")[2]
+        if not any(seen.line == use.line for seen in there.get(word, ())):
+            return True
+        return place.node.lineno not in {p.node.lineno for p in uses.places(self.other, place.module)} or self.others.way(place) is None
 
     def _differs(self, symbol: str) -> bool:
         return self.other is None or uses.works_in(self.other, symbol)

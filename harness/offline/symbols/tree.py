@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
+import symtable
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ class Tree:
         self._trees: dict[str, ast.Module | None] = {}
         self._texts: dict[str, str] = {}
         self._plain: dict[str, frozenset[str]] = {}
+        self._loaded: dict[str, frozenset[str]] = {}
 
     @cached_property
     def paths(self) -> dict[str, Path]:
@@ -83,14 +85,28 @@ class Tree:
         self._texts[module] = text
         self._trees.pop(module, None)
         self._plain.pop(module, None)
+        self._loaded.pop(module, None)
         try:
             yield
         finally:
             self._texts[module] = kept[0]
             self._trees.pop(module, None)
             self._plain.pop(module, None)
+            self._loaded.pop(module, None)
             if kept[1] is not None:
                 self._trees[module] = kept[1]
+
+    def loaded(self, module: str) -> frozenset[str]:
+        """The names that functions of the module take for globals."""
+        if module not in self._loaded:
+            found: set[str] = set()
+            todo = [symtable.symtable(self.text(module), module, "exec")] if self.syntax(module) else []
+            while todo:
+                table = todo.pop()
+                todo += table.get_children()
+                found.update(table.get_globals() if isinstance(table, symtable.Function) else ())
+            self._loaded[module] = frozenset(found)
+        return self._loaded[module]
 
     def plainly_defines(self, module: str, name: str) -> bool:
         """Whether `name` is a function or class at the top of the module, bound nowhere else: told from the text alone."""

@@ -69,28 +69,24 @@ def _is_class_method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(isinstance(d, ast.Name) and d.id == "classmethod" for d in node.decorator_list)
 
 
-def suspects(world: World, module: str, other: World | None) -> list[Place]:
-    """The functions of a module that mention a name which fails here and works in the other world (any failing name, without another)."""
+def suspects(world: World, module: str) -> list[Place]:
+    """The functions of a module that mention a name which fails here."""
     if world.names(module).fails:
         return []  # the module does not import here: none of its functions exists
-    lines = _Doubts(world, module, other).lines()
+    lines = _Doubts(world, module).lines()
     return [p for p in places(world, module) if any(p.node.lineno <= line <= (p.node.end_lineno or 0) for line in lines)] if lines else []
 
 
 class _Doubts:
     """Tells from text and statements alone which lines of a module may name something that fails; the evaluation decides."""
 
-    def __init__(self, world: World, module: str, other: World | None) -> None:
-        self.world, self.module, self.other = world, module, other
+    def __init__(self, world: World, module: str) -> None:
+        self.world, self.module = world, module
         syntax = world.tree.syntax(module)
         self.body = list(statements(syntax.body)) if syntax else []
         bound = {name for name in assigning.assigned(syntax.body if syntax else []) if "." not in name}
-        self.names = {name for name in bound if self._fails(name)}
-
-    def _fails(self, name: str) -> bool:
-        if not bad(self.world.lookup(self.module, name)):
-            return False
-        return self.other is None or usable(self.other.lookup(self.module, name))
+        self.names = {name for name in bound if bad(world.lookup(module, name))}
+        self.names |= {name for name in world.tree.loaded(module) - bound if world.lookup(module, name) == UNBOUND}
 
     def lines(self) -> list[int]:
         """The numbers of those lines, sorted."""

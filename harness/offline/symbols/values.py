@@ -115,6 +115,7 @@ NONE: State = frozenset({Nothing()})
 SOMETHING: State = frozenset({External("")})
 TRUE: State = frozenset({Const(True)})
 FALSE: State = frozenset({Const(False)})
+FALSY: State = NONE | FALSE
 _MOST = 12
 
 
@@ -126,6 +127,16 @@ def joined(*states: State) -> State:
     """What is either of the states; one with too many values is unknown."""
     union: State = frozenset().union(*states)
     return UNKNOWN if Unknown() in union or len(union) > _MOST else union
+
+
+def met(*states: State) -> State:
+    """What a local name is where ways meet: a None that came from a global is kept beside anything at all, to be found when it is used."""
+    union = joined(*states)
+    if union >= FALSY and union >= SOMETHING:
+        union = UNKNOWN
+    if union != UNKNOWN:
+        return union
+    return UNKNOWN | frozenset(value for state in states for value in state if isinstance(value, Nothing) and value.origin)
 
 
 def constant(value: Any) -> State:

@@ -23,6 +23,7 @@ class Names:
 
     dynamic    it may have names that no statement of it binds
     answers    by a `__getattr__`: those do not go along with `import *`
+    record     what the code at the top met
     """
 
     env: dict[str, State]
@@ -32,6 +33,7 @@ class Names:
     changed: frozenset[str] = frozenset()
     dynamic: bool = False
     answers: bool = False
+    record: Record = field(default_factory=Record)
 
 
 class World:
@@ -68,7 +70,7 @@ class World:
         names.dynamic = bool(_DYNAMIC.search(text))
         names.answers = "\ndef __getattr__" in text
         names.changed = _changed(syntax) if "global " in text else frozenset()
-        frame = Frame(self, module, Path(names.env, NO_FLAGS))
+        frame = Frame(self, module, Path(names.env, NO_FLAGS), record=names.record)
         execute.block(frame, syntax.body)
         if frame.path is None:
             names.fails = frame.raised[-1][0] if frame.raised else "SystemExit"
@@ -100,6 +102,11 @@ class World:
         if inside and (hasattr(builtins, name) or name in ("__file__", "__name__", "__path__", "__doc__", "__spec__", "__package__")):
             return one(External(f"builtins.{name}"))
         return UNBOUND
+
+    def bound_later(self, module: str, name: str) -> bool:
+        """Whether a name that no statement at the top of a module bound until now may be there all the same."""
+        names = self.names(module)
+        return name in names.changed or names.dynamic or hasattr(builtins, name) or name.startswith("__")
 
     def resolved(self, state: State) -> State:
         """The state with names of other modules looked up."""
@@ -150,6 +157,15 @@ class World:
         if rest and top in self.scenario.registered and "." not in rest and rest not in self.scenario.registered[top] and not rest.startswith("_"):
             return one(Broken(path, "unregistered operator"))
         return one(External(path))
+
+    def set_elsewhere(self, cls: Class, name: str) -> bool:
+        """Whether a field of a data class gets other values than its default: an argument or an assignment of that name, anywhere in the package."""
+        if not any("dataclass" in ast.unparse(decorator) for decorator in cls.node.decorator_list) or not any(
+            isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name) and n.target.id == name for n in cls.node.body
+        ):
+            return False
+        pattern = re.compile(rf"\.{re.escape(name)}\s*=[^=]|[(,]\s*{re.escape(name)}\s*=[^=]")
+        return any(pattern.search(self.tree.text(module)) for module in self.tree.mentions(name))
 
     def present(self, module: str) -> bool:
         """Whether `import module` finds something: of the package by its files, of others by the facts."""
