@@ -14,7 +14,7 @@ FIRST = {"ties": "all", "order": "top-k-first"}
 JOINT = {"ties": "all", "order": "joint"}
 
 
-@implements("top_k_renorm", library="flashinfer", platforms=CUDA, semantics=ALL)
+@implements("top_k_renorm", library="flashinfer", platforms=CUDA, semantics=ALL, promises=())
 def top_k_renorm(x: Any) -> Any:
     from flashinfer.sampling import top_k_renorm_probs
 
