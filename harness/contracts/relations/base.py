@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,16 @@ def only(x: Inputs, called: list[Outputs]) -> Outputs:
 def whole(x: Inputs, outputs: Outputs) -> Outputs:
     """Every output of the plain call."""
     return outputs
+
+
+def nothing(x: Inputs, called: list[Outputs]) -> Outputs:
+    """No output: the varied call is judged by itself alone."""
+    return {}
+
+
+def none_of(x: Inputs, outputs: Outputs) -> Outputs:
+    """No output of the plain call, beside `nothing`."""
+    return {}
 
 
 def any_case(case: Case) -> str | None:
@@ -79,12 +90,9 @@ def varied(x: Any, point: Mapping[str, Any] | None = None, /, **fields: Any) -> 
 
 def _junk(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     """Memory in which nothing should be read: NaN, or ones where no float belongs."""
-    memory = torch.empty(shape, dtype=like.dtype, device=like.device)
     if like.is_floating_point():
-        memory.view(torch.uint8).fill_(0xFF)
-    else:
-        memory.fill_(1)
-    return memory
+        return torch.full(shape, math.nan, device=like.device).to(like.dtype)
+    return torch.ones(shape, dtype=like.dtype, device=like.device)
 
 
 def _behind(tensor: torch.Tensor) -> torch.Tensor:

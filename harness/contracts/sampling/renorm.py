@@ -172,7 +172,7 @@ class min_p_filter(Filter):
         **row_by_row("batch", "probs", "min_p"),
         "neighbours": neighbours(min_p=0.9),
         "twice": twice("probs"),
-        "powered": powered(),
+        "powered": powered(compared=False),
         "identity": identity(min_p=0.0),
     }
     semantics = {"mass": MASS}
