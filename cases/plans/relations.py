@@ -1,7 +1,8 @@
 """Laws between calls (docs/relations.md): each op's relations on one shape, larger ones at night."""
 
-from harness.contracts import op
 from tools import line, point
+
+from harness.contracts import op
 
 # what needs a flag in its case is listed where the flag is
 # a fresh process costs seconds: listed for a few ops
@@ -111,15 +112,12 @@ def pr():
     yield from every("extend_attention", but=["stream", "replay"], **small, new=3, prefix=9, dtype="fp16")
     yield from flags("extend_attention", "prefix", **small, new=3, prefix=9, dtype="fp16")
     yield from every("mla_decode", but=["stream", "replay"], batch=2, heads=12, length=9, dtype="fp32")
-    yield from every("merge_state", but=["stream", "replay"], tokens=3, heads=12, dtype="fp16")
 
 
 def nightly():
     yield from pr()
     yield from attention("fp16")
-    yield from attention("fp32", dim=64)
     yield from latent("fp16", 20)
-    yield from latent("fp32", 5)
     for name, base in (("decode_attention", {**DECODE, "kv_heads": 1}), ("extend_attention", {**EXTEND, "kv_heads": 1})):
         yield from line(name, "relation", HIGH, **base, dim=64, dtype="bf16")
     yield from line("mla_decode", "relation", HIGH, batch=3, heads=12, length=40, dtype="bf16")
