@@ -96,7 +96,10 @@ def contract(family: str) -> Any:
 def _relations(impl: Any) -> Mapping[str, Relation]:
     """Those that hold for every op, then the contract's own; none where it declares no `relations`."""
     own: Mapping[str, Relation] | None = getattr(impl, "relations", None)
-    return {} if own is None else {**DETERMINISM, "storage": STORAGE, **own}
+    if own is None:
+        return {}
+    general = {word: law for word, law in DETERMINISM.items() if law.how != "replay" or not getattr(impl, "mutates", ())}
+    return {**general, "storage": STORAGE, **own}
 
 
 def _axis(relations: Mapping[str, Relation]) -> list[Axis]:

@@ -121,7 +121,7 @@ def relate(
         calls.append(called)
     if replay is not None:
         at.place = ""
-        _compare_replays(replay, declared, calls[0], result)
+        _compare_replays(replay, declared, calls[0].golden, provider.promises, result)
     with shares.phase("check"):
         at.stage, at.place = "check", ""
         _compare(law, provider, prepared.x, first, calls, result)
@@ -170,9 +170,8 @@ def _compare(law: Relation, provider: Provider, x: Inputs, first: _Called, calls
         return
     bitwise = law.promise in provider.promises if law.promise else False
     for name in mine.keys() & theirs.keys():
-        drawn = isinstance(first.golden[name], Drawn)
         both = space[name] + other[name] if name in space and name in other else None
-        if bitwise and not (drawn and law.how == "replay"):
+        if bitwise:
             _take(identical(mine[name], theirs[name], both), name, law, result, promised=law.promise)
         elif both is not None:
             _take(agree(mine[name], theirs[name], both, by_row=isinstance(first.golden[name], Filtered)), name, law, result)
@@ -206,17 +205,27 @@ def _flag(law: Relation, first: _Called, varied: _Called, mine: Any, theirs: Any
     result.detail = f"Output {name!r}: {law.doc}: {outcome.text}"
 
 
-def _compare_replays(replay: Replayed, declared: Op, second: _Called, result: Result) -> None:
-    """Two replays of a graph that draws must differ."""
-    returned = replay.first if isinstance(replay.first, (dict, tuple)) else (replay.first,)
-    first = returned if isinstance(returned, dict) else dict(zip(declared.outputs, returned, strict=False))
-    for name, expected in second.golden.items():
-        before, after = first.get(name), second.outputs.get(name)
-        if not (isinstance(expected, Drawn) and isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor)):
+def _compare_replays(replay: Replayed, declared: Op, golden: dict[str, Expected], promises: frozenset[str], result: Result) -> None:
+    """Two replays of one graph: alike where the provider promises to repeat itself, not alike where it draws."""
+    first, second = (_named(declared, returned) for returned in replay.replays)
+    for name, expected in golden.items():
+        before, after = first.get(name), second.get(name)
+        if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor) or result.status != "pass":
             continue
-        if result.status == "pass" and _tells(expected) and bool((before.reshape(-1) == after.reshape(-1)).all()):
-            result.status, result.reason = "mismatch", "reused-random"
-            result.detail = f"Output {name!r}: two replays of one graph drew the same {after.numel()} tokens"
+        outcome = identical(before, after, room(after, expected) if not isinstance(expected, Filtered) else None)
+        if isinstance(expected, Drawn):
+            if outcome.right and _tells(expected):
+                result.status, result.reason = "mismatch", "reused-random"
+                result.detail = f"Output {name!r}: two replays of one graph drew the same {after.numel()} tokens"
+        elif not outcome.right and "repeat" in promises:
+            result.status, result.reason = "nondeterministic", "repeat"
+            result.detail = f"Output {name!r}: two replays of one graph are not equal to the bit\n{outcome.text}"
+
+
+def _named(declared: Op, returned: Any) -> dict[str, Any]:
+    if isinstance(returned, dict):
+        return returned
+    return dict(zip(declared.outputs, returned if isinstance(returned, tuple) else (returned,), strict=False))
 
 
 def _tells(expected: Drawn) -> bool:

@@ -33,10 +33,10 @@ def beside(made: Any, scratch: Scratch) -> Any:
 
 
 class Replayed:
-    """Captures the call and replays it twice: the second replay's outputs are returned, `first` holds the first one's."""
+    """Captures the call and replays it twice: the second replay's outputs are returned; `replays` holds what each gave, as it gave it."""
 
     def __init__(self) -> None:
-        self.first: Any = None
+        self.replays: list[Any] = []
         self.failed = False
 
     def __call__(self, made: Any, scratch: Scratch) -> Any:
@@ -54,13 +54,12 @@ class Replayed:
             raise Unsupported(f"the call cannot be captured in a graph: {type(error).__name__}: {str(error)[:200]}") from error
         for tensor in scratch.outputs.values():  # what a replay leaves unwritten must not look like the warm-up's result
             tensor.view(torch.uint8).fill_(0xFF if tensor.is_floating_point() else 0x5A)
-        graph.replay()
-        torch.cuda.synchronize()
-        self.first = copied(dict(scratch.outputs) if returned is None else returned)
-        graph.replay()
-        torch.cuda.synchronize()
+        for _ in range(2):
+            graph.replay()
+            torch.cuda.synchronize()
+            self.replays.append(copied(dict(scratch.outputs) if returned is None else returned))
         self.failed = False
-        return copied(returned)
+        return None if returned is None else self.replays[-1]
 
 
 def copied(returned: Any) -> Any:

@@ -57,8 +57,9 @@ class Relation:
     part     (x, outputs) -> what of the plain call's outputs is held against them; empty: the varied calls are judged by themselves alone
     slack    (golden values of the varied calls, their budgets) -> budgets of what `back` makes of them
     promise  the word under which a provider promises equality to the bit (`repeat`, `slots`, ...); else they agree within both budgets
-    how      how the varied call is made: as any, on another stream beside other work, or replayed from a captured graph (devices alone);
-             `process`: none is made, two processes' plain calls are compared
+    how      how the varied call is made: as any, on another stream beside other work, or replayed from a captured graph (devices alone; not
+             for ops that work in place, which a second replay would do twice); `process`: none is made, two processes' plain calls are
+             compared
     off      the varied call has a flag turned off: the results must differ, or the flag is ignored
     unfit    why the law says nothing of a case, or None; there is no such case then
     nbytes   memory that the varied inputs take beyond the plain ones
@@ -133,5 +134,5 @@ DETERMINISM = {
     "repeat": Relation("the same inputs and seed again", promise="repeat"),
     "process": Relation("the same inputs and seed in another process", vary=lambda x, outputs: [], promise="process", how="process"),
     "stream": Relation("the same inputs on another stream while the default one is busy", promise="repeat", how="stream"),
-    "replay": Relation("the same inputs, captured in a graph and replayed twice", promise="repeat", how="replay"),
+    "replay": Relation("the same inputs, captured in a graph and replayed twice", how="replay"),
 }
