@@ -9,7 +9,6 @@ from types import TracebackType
 
 from harness.errors import HarnessError
 from harness.machine.pool import Limits, Worker, Zygote
-from harness.machine.relations import same_bits
 from harness.machine.worker import Request
 from harness.providers import versions
 from harness.selection import Cell
@@ -34,6 +33,18 @@ def unrun(cell: Cell, seed: int = 0) -> Result:
         detail=cell.why,
         versions=versions(),
     )
+
+
+def same_bits(first: Result, second: Result, promises: frozenset[str]) -> Result:
+    """The verdict over one cell in two processes: the first result, `nondeterministic` where a hash differs that the provider promises."""
+    if first.status != "pass" or second.status != "pass":
+        return first if first.status != "pass" else second
+    other = [name for name, figures in first.figures.items() if figures.get("bits") != second.figures.get(name, {}).get("bits")]
+    if other and "process" in promises:
+        first.status, first.reason = "nondeterministic", "process"
+        said = ", ".join(f"{name!r} {first.figures[name].get('bits')} and {second.figures.get(name, {}).get('bits')}" for name in other)
+        first.detail = f"Two processes with the same inputs and seed gave other bits (hashes of the outputs: {said})"
+    return first
 
 
 class Session:

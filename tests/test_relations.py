@@ -17,10 +17,10 @@ from harness.errors import UsageError
 from harness.faults import FAULTS, relating
 from harness.machine.execute import Bench
 from harness.machine.platforms import Device, machine_platform
-from harness.machine.relations import impossible_here, same_bits
+from harness.machine.relations import impossible_here
 from harness.providers import implements, providers, registry
 from harness.selection import DEFAULT_CASES, Cell, preset_cases
-from harness.session import Session
+from harness.session import Session, same_bits
 from harness.store.ledger import Entry, Ledger, load_ledger
 from harness.store.results import Result
 

@@ -246,15 +246,3 @@ def _sign(called: _Called, result: Result) -> None:
         if name in rooms:
             bits = bits.masked_fill(rooms[name].isinf(), 0)
         result.figures.setdefault(name, {})["bits"] = f"{int(fingerprint(bits)) & 0xFFFFFFFFFFFFFFFF:016x}"
-
-
-def same_bits(first: Result, second: Result, promises: frozenset[str]) -> Result:
-    """The verdict over one cell in two processes: the first result, `nondeterministic` where a hash differs that the provider promises."""
-    if first.status != "pass" or second.status != "pass":
-        return first if first.status != "pass" else second
-    other = [name for name, figures in first.figures.items() if figures.get("bits") != second.figures.get(name, {}).get("bits")]
-    if other and "process" in promises:
-        first.status, first.reason = "nondeterministic", "process"
-        said = ", ".join(f"{name!r} {first.figures[name].get('bits')} and {second.figures.get(name, {}).get('bits')}" for name in other)
-        first.detail = f"Two processes with the same inputs and seed gave other bits (hashes of the outputs: {said})"
-    return first
