@@ -23,12 +23,7 @@ def filtered(actual: torch.Tensor, expected: Filtered) -> Outcome:
     wrong_count = (counts != expected.kept) & (expected.kept >= 0) if expected.kept is not None else torch.zeros_like(counts, dtype=torch.bool)
     if bool(value.isnan().any()) or bool(lost.any()) or bool(extra.any()) or bool(wrong_count.any()):
         return _wrong_support(value, counts, lost, extra, wrong_count, expected)
-    golden = torch.where(kept, expected.weights, torch.zeros_like(expected.weights))
-    if expected.renormalise:
-        golden = golden / golden.sum(-1, keepdim=True)
-    info = torch.finfo(actual.dtype)
-    # below the normal numbers: one step of fp16, whose subnormals every device keeps, or a flush to zero
-    budget = golden * (info.eps + expected.inner + _FP32 * (8 + 4 * counts.double().sqrt()[:, None])) + max(info.smallest_normal * info.eps, 2.0**-126)
+    golden, budget = kept_values(actual.dtype, expected, kept)
     ratio = (value - golden).abs() / budget
     worst = float(ratio.amax()) if ratio.numel() else 0.0
     if worst <= 1:
@@ -36,6 +31,17 @@ def filtered(actual: torch.Tensor, expected: Filtered) -> Outcome:
     from harness.checks.tolerance import explain
 
     return Outcome("numerics", *explain(value, golden, ratio > 1, budget, worst))
+
+
+def kept_values(dtype: torch.dtype, expected: Filtered, kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """fp64 values of the tokens that were kept (bool, as the weights), and the absolute budget of each in an output of `dtype`."""
+    golden = torch.where(kept, expected.weights, torch.zeros_like(expected.weights))
+    if expected.renormalise:
+        golden = golden / golden.sum(-1, keepdim=True)
+    info = torch.finfo(dtype)
+    # below the normal numbers: one step of fp16, whose subnormals every device keeps, or a flush to zero
+    least = max(info.smallest_normal * info.eps, 2.0**-126)
+    return golden, golden * (info.eps + expected.inner + _FP32 * (8 + 4 * kept.sum(-1).double().sqrt()[:, None])) + least
 
 
 def _wrong_support(

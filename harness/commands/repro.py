@@ -14,7 +14,7 @@ import torch
 from harness.checks import tolerance
 from harness.commands import embed
 from harness.commands.inline import KIT, Bundle, bundle
-from harness.contracts import Case, Close, Drawn, Exact, Expected, Filtered, Judged, OneOf, Op, make_inputs, op
+from harness.contracts import Case, Close, Drawn, Exact, Expected, Filtered, Inputs, Judged, OneOf, Op, Relation, make_inputs, op
 from harness.errors import UsageError
 from harness.machine.platforms import machine_platform, serves, worker_environment
 from harness.plugins import load_plugins
@@ -23,6 +23,7 @@ from harness.selection import find_cell
 from harness.store.results import write_whole
 
 COMPRESSED = 16 << 20  # bytes of data that are worth trying to compress
+FROM_RESULTS = ("twice",)  # laws whose varied inputs are results
 PRINTED = 300_000  # characters of data that a script may carry; more go into a file beside it
 
 
@@ -38,7 +39,7 @@ def write_script(cell: str, plugins: tuple[str, ...], platform: str | None, seed
     reason = provider.why_not(case) or ("Triton's interpreter has no bf16 arithmetic" if where == "interpret" and "bf16" in case.point.values() else "")
     if reason:
         raise UsageError(f"{cell} is unsupported, so there is no failure to show: {reason}")
-    script = Script(op(case.op), provider, case, where, seed)
+    script = Script(op(case.op), provider, case, where, seed)  # raises UsageError where the cell is about two calls
     text = script.text(f"data = torch.load(__file__ + '.pt', map_location={script.device!r})" if script.is_big else "")
     if not output:
         if script.is_big:
@@ -59,6 +60,21 @@ def _platform(provider: Provider, machine: str) -> str:
     raise UsageError(f"{provider.name} serves {', '.join(sorted(provider.platforms))}, not {machine}: say for which the script is, with --platform")
 
 
+def _call_of(law: Relation, x: Inputs, golden: dict[str, Expected], word: str) -> Inputs:
+    """The one call that a script makes of a law's two: the plain one of a flag that may be ignored, the varied one of the others.
+
+    Raises UsageError where no single call shows the failure.
+    """
+    if law.off:
+        return x
+    rights = {name: value.float() for name, expected in golden.items() if isinstance(value := getattr(expected, "value", None), torch.Tensor)}
+    made = law.vary(x, rights) if law.how == "call" and (rights or word not in FROM_RESULTS) else []
+    packed = all(not isinstance(t, torch.Tensor) or (t.is_contiguous() and not t.storage_offset()) for y in made for t in vars(y).values())
+    if len(made) != 1 or made[0] is x or not packed:
+        raise UsageError(f"a script makes one call, and {word!r} is about two, or about where inputs lie in memory: run the cell with kernel-parity run --cell")
+    return made[0]
+
+
 class Script:
     """One cell's script: the provider's source with what it uses, the inputs and golden values, and the checks."""
 
@@ -68,6 +84,10 @@ class Script:
         self.semantics = dict(provider.semantics_on(platform))
         self.x = make_inputs(case, "cpu", seed)  # bit-equal on every device, so no device is needed here
         self.golden = declared.impl.reference(self.x, self.semantics)
+        if law := declared.relation(case):
+            self.x = _call_of(law, self.x, self.golden, case.relation)
+            self.golden = declared.impl.reference(self.x, self.semantics)
+            self.case = self.x.case
         made = provider.make if isinstance(provider.make, type) else provider.make().function
         self.entry = made.__module__, made.__qualname__
         self.data: dict[str, Any] = {}
@@ -81,7 +101,8 @@ class Script:
         body = [ast.unparse(ast.fix_missing_locations(statement)) for statement in self.bundle.statements]
         head = [f'"""{self.op.name}[{self.provider.name}-{self.case.id}], as {self.platform}: ends with 1 when the failure shows, 0 when not.', ""]
         head += [f"Written by kernel-parity where {', '.join(f'{k} {v}' for k, v in versions().items())} are installed."]
-        head += [f"Note: {note}." for note in self.provider.notes] + ['"""', ""]
+        notes = [*self.provider.notes, *([f"the call with {law.doc}"] if (law := self.op.relation(self.case)) and not law.off else [])]
+        head += [f"Note: {note}." for note in notes] + ['"""', ""]
         settings = {k: v for k, v in worker_environment("cpu").items() if k.startswith(("TRITON", "TORCHDYNAMO"))}
         environment = ["import os", f"os.environ.update({settings})  # before torch and triton are imported"] if self.platform == "interpret" else []
         imports = _sorted(self.bundle.imports.values())

@@ -7,6 +7,7 @@ from harness.contracts.axes import Axes, Axis, Case, number, real, words
 from harness.contracts.expected import Close, Drawn, Exact, Expected, Filtered, Instead, Judged, OneOf
 from harness.contracts.inputs import DTYPES, Draw, Inputs, dtype_of, fingerprint
 from harness.contracts.registry import FAMILIES, Op, Semantics, Work, contract, make_inputs, op, ops
+from harness.contracts.relations import Relation
 
 __all__ = [
     "DTYPES",
@@ -25,6 +26,7 @@ __all__ = [
     "Judged",
     "OneOf",
     "Op",
+    "Relation",
     "Semantics",
     "Work",
     "contract",

@@ -24,7 +24,7 @@ class _Size(enum.Enum):
 @dataclass(frozen=True)
 class Axis:
     """One declared axis. `key` is the id prefix of a number, `least` its least value (None: any); a word axis has no key and
-    lists every word."""
+    lists every word. `silent`: at its default it is no value of the case either, so that results and tables say nothing of it."""
 
     name: str
     doc: str
@@ -33,6 +33,7 @@ class Axis:
     default: int | float | str | None = None
     real: bool = False
     least: float | None = None
+    silent: bool = False
 
     def token(self, value: Any) -> str:
         """The axis' part of the id, for example `h12`."""
@@ -137,7 +138,8 @@ class Axes:
                 raise UsageError(f"op {self.op!r}: axis {axis.name!r} is one of {', '.join(axis.words)}, not {value!r}")
             if axis.least is not None and not value >= axis.least:
                 raise UsageError(f"op {self.op!r}: axis {axis.name!r} ({axis.doc}) is at least {axis.least:g}, not {value}")
-            full[axis.name] = float(value) if axis.real else value
+            if value != axis.default or not axis.silent:
+                full[axis.name] = float(value) if axis.real else value
             if value != axis.default:
                 tokens.append(axis.token(value))
         case = Case(self.op, "-".join(tokens), full)

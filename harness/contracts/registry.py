@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from harness.contracts.axes import Axes, Axis, Case
 from harness.contracts.expected import Expected
 from harness.contracts.inputs import Draw, Inputs
+from harness.contracts.relations import DETERMINISM, STORAGE, Relation
 from harness.errors import UsageError, unknown
 
 FAMILIES = ("sampling", "speculative", "attention", "mla", "sparse", "merging")
@@ -30,7 +31,8 @@ class Contract(Protocol):
 
     axes, semantics (choice -> accepted words, the first is the default), outputs (names, the first is required of every
     provider) and, optionally, mutates (inputs an implementation overwrites) are class attributes. Optional: `impossible(case)`,
-    why values that each axis takes do not go together (heads that kv heads do not divide), or None.
+    why values that each axis takes do not go together (heads that kv heads do not divide), or None; `relations` (word -> Relation),
+    laws between calls: an op that has any, or an empty dict, gets those that hold for every op besides, and the axis `relation`.
     """
 
     axes: tuple[Axis, ...]
@@ -53,6 +55,11 @@ class Op:
     semantics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     mutates: tuple[str, ...] = ()
     summary: str = ""
+    relations: Mapping[str, Relation] = field(default_factory=dict)
+
+    def relation(self, case: Case) -> Relation | None:
+        """The law that this case is about, or None for a plain call."""
+        return self.relations.get(case.point.get("relation", ""))
 
     def resolve(self, declared: Semantics) -> dict[str, str]:
         """Every choice of the op: what the provider declared, else the default. Raises UsageError for an unknown choice."""
@@ -75,13 +82,41 @@ def contract(family: str) -> Any:
         if name in _ops:
             raise UsageError(f"op {name!r} is declared twice: {cls.__module__} and {type(_ops[name].impl).__module__}")
         impl: Any = cls()
-        axes = Axes(name, impl.axes, getattr(impl, "impossible", None))
+        relations = _relations(impl)
+        axes = Axes(name, (*impl.axes, *_axis(relations)), _impossible(impl, relations))
         paragraph = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
         summary = paragraph.split(". ")[0].rstrip(".") + "." if paragraph else ""
-        _ops[name] = Op(name, family, impl, axes, tuple(impl.outputs), getattr(impl, "semantics", {}), tuple(getattr(impl, "mutates", ())), summary)
+        mutates = tuple(getattr(impl, "mutates", ()))
+        _ops[name] = Op(name, family, impl, axes, tuple(impl.outputs), getattr(impl, "semantics", {}), mutates, summary, relations)
         return cls
 
     return declare
+
+
+def _relations(impl: Any) -> Mapping[str, Relation]:
+    """Those that hold for every op, then the contract's own; none where it declares no `relations`."""
+    own: Mapping[str, Relation] | None = getattr(impl, "relations", None)
+    if own is None:
+        return {}
+    general = {word: law for word, law in DETERMINISM.items() if law.how != "replay" or not getattr(impl, "mutates", ())}
+    return {**general, "storage": STORAGE, **own}
+
+
+def _axis(relations: Mapping[str, Relation]) -> list[Axis]:
+    doc = "a law between calls that the case is about (docs/relations.md); direct: one call"
+    return [Axis("relation", doc, words=("direct", *relations), default="direct", silent=True)] if relations else []
+
+
+def _impossible(impl: Any, relations: Mapping[str, Relation]) -> Callable[[Case], str | None]:
+    """Why there is no such case: the contract's own reason, or that of a relation which says nothing of it."""
+    own: Callable[[Case], str | None] = getattr(impl, "impossible", lambda case: None)
+
+    def impossible(case: Case) -> str | None:
+        why = own(case)
+        word = case.point.get("relation")
+        return why or (relations[word].unfit(case) if word else None)
+
+    return impossible
 
 
 def ops() -> Mapping[str, Op]:

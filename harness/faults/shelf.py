@@ -45,7 +45,16 @@ class Fault:
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(op_name: str, status: str, reason: str = "", *, platforms: Collection[str] = EVERYWHERE, slow: bool = False, **point: Any) -> Callable[[Any], Any]:
+def fault(
+    op_name: str,
+    status: str,
+    reason: str = "",
+    *,
+    platforms: Collection[str] = EVERYWHERE,
+    slow: bool = False,
+    promises: Collection[str] | None = None,
+    **point: Any,
+) -> Callable[[Any], Any]:
     """Declares a function or phased class as the provider `fault_<its name>` of `op_name`, which must end as `status` and `reason` on the case of `point`."""
 
     def declare(made: Any) -> Any:
@@ -55,7 +64,7 @@ def fault(op_name: str, status: str, reason: str = "", *, platforms: Collection[
         def accepts(case: Case) -> str | None:
             return None if case == planted.case else f"planted on {planted.case.id} alone"
 
-        return implements(op_name, library="torch", name=name, platforms=platforms, accepts=accepts)(made)
+        return implements(op_name, library="torch", name=name, platforms=platforms, accepts=accepts, promises=promises)(made)
 
     return declare
 

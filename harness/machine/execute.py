@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import math
-import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import torch
 
 from harness import checks
-from harness.contracts import Case, Draw, Expected, Inputs, Op, Semantics, fingerprint, make_inputs, op
+from harness.contracts import Case, Draw, Inputs, Op, Semantics, make_inputs, op
 from harness.machine.classify import classify, poisons, words_of
+from harness.machine.exchange import Unreadable, collect, describe, last_frame, prints, reading
 from harness.machine.memory import Guarded, Scratch
 from harness.machine.platforms import EVIDENCE, Device, synchronise
+from harness.machine.relations import At, Prepared, impossible_here, relate
 from harness.machine.shares import Shares, listen_to_triton
+from harness.machine.streams import Launch, plainly
 from harness.providers import Provider, versions
 from harness.store.results import Result, plain
 
 _KEEP = 4  # cases
 _KEEP_BYTES = 1 << 30
-
-
-class _Unreadable(Exception):
-    """What a provider returned cannot be taken for the contract's outputs."""
-
-
-@dataclass
-class _Prepared:
-    x: Inputs
-    prints: dict[str, int]
-    golden: dict[tuple[tuple[str, str], ...], dict[str, Expected]] = field(default_factory=dict)
 
 
 class Bench:
@@ -46,7 +36,7 @@ class Bench:
         self._begun = begun
         self.versions = versions()
         listen_to_triton(compiling)
-        self._cases: OrderedDict[tuple[str, str, int], _Prepared] = OrderedDict()
+        self._cases: OrderedDict[tuple[str, str, int], Prepared] = OrderedDict()
 
     def run(self, case: Case, provider: Provider, platform: str, seed: int = 0, *, gates: bool = True) -> tuple[Result, bool]:
         """The cell's result, and whether the device context is still usable. `gates` False: what the library's dispatch refuses is tried."""
@@ -67,7 +57,7 @@ class Bench:
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         healthy = True
-        reason = provider.declines(case, platform, self.device.facts["arch"])
+        reason = provider.declines(case, platform, self.device.facts["arch"]) or impossible_here(case, self.device)
         if reason:
             result.status, result.reason, result.detail = "unsupported", "declined", reason
         elif gates and (gate := provider.gated(case, self.device.facts.get("arch", ""))):
@@ -82,34 +72,37 @@ class Bench:
     def _judge(self, case: Case, provider: Provider, result: Result, shares: Shares) -> bool:
         declared = op(case.op)
         scratch = Scratch(self.device.string)
-        stage = "inputs"
+        at = At("inputs", "in the plain call: " if declared.relation(case) else "")
         try:
             semantics = provider.semantics_on(result.platform)
             prepared = self._prepare(declared, case, semantics, result.seed, shares)
             result.inputs = describe(prepared.x)
             result.input_hash = f"{sum(prepared.prints.values()) & 0xFFFFFFFFFFFFFFFF:016x}"
             self._begun()
-            stage = "provider"
-            outputs = self._call(declared, prepared.x, provider, scratch, shares, seed=2 * result.seed)
-            stage = "check"
+            at.stage = "provider"
+            outputs = self.call(declared, prepared.x, provider, scratch, shares, seed=2 * result.seed)
+            at.stage = "check"
             with shares.phase("check"):
-                doubtful = self._check(declared, prepared, semantics, scratch, outputs, result)
+                outputs, doubtful = self.check(declared, prepared, semantics, scratch, outputs, result)
             if doubtful:
-                stage = "provider"
+                at.stage = "provider"
                 self._again(declared, prepared.x, semantics, provider, shares, result)
-        except _Unreadable as error:
+            relate(self, at, declared, prepared, outputs, provider, semantics, result, shares)
+        except Unreadable as error:
             _found(result, "shape", "", words_of(error))
         except BaseException as error:
             result.status, result.reason = classify(error)
-            result.detail = f"{type(error).__name__}: {words_of(error)}"[:4000] + "\n" + _last_frame(error)
-            if stage != "provider":
+            result.detail = f"{type(error).__name__}: {words_of(error)}"[:4000] + "\n" + last_frame(error)
+            if at.stage != "provider":
                 self._cases.clear()
                 if result.status == "out-of-memory":
                     result.status, result.reason = "unsupported", "does not fit"
-                elif stage == "inputs" or not poisons(error):
+                elif at.stage == "inputs" or not poisons(error):
                     raise
-            return not poisons(error) and self._settled()
+            return not poisons(error) and not at.tainted and self._settled()
         finally:
+            if result.detail:
+                result.detail = at.place + result.detail
             if result.reason == "input-changed":
                 self._cases.clear()
         return result.reason != "out-of-bounds"  # nobody knows what else was overwritten
@@ -121,7 +114,7 @@ class Bench:
             return True
         return False
 
-    def _prepare(self, declared: Op, case: Case, semantics: Semantics, seed: int, shares: Shares) -> _Prepared:
+    def _prepare(self, declared: Op, case: Case, semantics: Semantics, seed: int, shares: Shares) -> Prepared:
         """Inputs, their hash and the golden result, all before the provider runs."""
         key = (case.op, case.id, seed)
         prepared = self._cases.pop(key, None)
@@ -130,7 +123,7 @@ class Bench:
                 self._cases.popitem(last=False)
             with shares.phase("inputs"):
                 x = make_inputs(case, self.device.string, seed)
-                prepared = _Prepared(x, prints(x))
+                prepared = Prepared(x, prints(x))
         self._cases[key] = prepared
         if _key(semantics) not in prepared.golden:
             with shares.phase("reference"):
@@ -146,19 +139,20 @@ class Bench:
         case, first = result.case, result.detail
         with shares.phase("inputs"):
             more = declared.impl.again(x, Draw(f"{x.case.op}:{case}:again", result.seed, self.device.string))
-            prepared = _Prepared(more, prints(more))
+            prepared = Prepared(more, prints(more))
         with shares.phase("reference"):
             prepared.golden[_key(semantics)] = declared.impl.reference(more, semantics)
             synchronise(self.device)
         scratch = Scratch(self.device.string)
-        outputs = self._call(declared, more, provider, scratch, shares, seed=2 * result.seed + 1)
+        outputs = self.call(declared, more, provider, scratch, shares, seed=2 * result.seed + 1)
         result.status = "pass"
         result.reason = result.detail = ""
         with shares.phase("check"):
-            self._check(declared, prepared, semantics, scratch, outputs, result, confirm=True)
+            self.check(declared, prepared, semantics, scratch, outputs, result, confirm=True)
         result.notes.append("draws were suspicious and drawn again, four times as many" if result.status == "pass" else f"the first look said: {first}")
 
-    def _call(self, declared: Op, x: Inputs, provider: Provider, scratch: Scratch, shares: Shares, *, seed: int) -> dict[str, Any]:
+    def call(self, declared: Op, x: Inputs, provider: Provider, scratch: Scratch, shares: Shares, *, seed: int, launch: Launch = plainly) -> dict[str, Any]:
+        """One call of the provider, made anew, in guarded memory: its outputs by name."""
         lists = {name: list(value) for name, value in vars(x).items() if isinstance(value, list)}
         mine = x.copy_with(**lists, **{name: scratch.copy(getattr(x, name)) for name in declared.mutates})
         made = provider.make()
@@ -168,26 +162,26 @@ class Bench:
                 made.prepare(mine, scratch)
                 synchronise(self.device)
             with shares.phase("kernel"):
-                returned = made.run()
+                returned = launch(made, scratch)
                 synchronise(self.device)
         return collect(declared, returned, mine, scratch)
 
-    def _check(
+    def check(
         self,
         declared: Op,
-        prepared: _Prepared,
+        prepared: Prepared,
         semantics: Semantics,
         scratch: Scratch,
         outputs: dict[str, Any],
         result: Result,
         *,
         confirm: bool = False,
-    ) -> bool:
-        """Judges every output; whether all that is wrong is draws that deserve a second look."""
+    ) -> tuple[dict[str, Any], bool]:
+        """Judges every output; the outputs in the contract's form, and whether all that is wrong is draws that deserve a second look."""
         golden = prepared.golden[_key(semantics)]
         convert = getattr(declared.impl, "convert", None)
         if convert is not None:
-            with _reading("the outputs"):
+            with reading("the outputs"):
                 outputs = convert(prepared.x, outputs, semantics)
         doubtful = False
         trespass = scratch.trespassed()
@@ -200,7 +194,7 @@ class Bench:
         for name in declared.outputs:
             if outputs.get(name) is None and name != declared.outputs[0]:
                 continue
-            with _reading(f"output {name!r}"):
+            with reading(f"output {name!r}"):
                 outcome = checks.judge(outputs.get(name), golden[name], confirm)
             if not math.isnan(outcome.error):
                 result.errors[name] = plain(outcome.error)
@@ -209,18 +203,7 @@ class Bench:
             if not outcome.right and result.status == "pass":
                 _found(result, _unwritten(scratch, outputs.get(name), outcome), name, outcome.text)
                 doubtful = outcome.suspicious
-        return doubtful
-
-
-@contextlib.contextmanager
-def _reading(what: str) -> Iterator[None]:
-    """A contract's own code over what a provider returned: where it fails the provider returned something else."""
-    try:
-        yield
-    except Exception as error:
-        if poisons(error) or classify(error)[0] == "out-of-memory":
-            raise
-        raise _Unreadable(f"{what} cannot be read: {type(error).__name__}: {words_of(error)}\n{_last_frame(error)}") from error
+        return outputs, doubtful
 
 
 @contextlib.contextmanager
@@ -246,44 +229,3 @@ def _unwritten(scratch: Scratch, actual: Any, outcome: checks.Outcome) -> str:
 def _found(result: Result, reason: str, output: str, text: str) -> None:
     result.status, result.reason = "mismatch", reason
     result.detail = f"Output {output!r}: {text}" if output and reason != "input-changed" else text
-
-
-def prints(x: Inputs) -> dict[str, int]:
-    """A hash of every input tensor, by name."""
-    named = list(x.tensors())
-    if not named:
-        return {}
-    values = torch.stack([fingerprint(tensor) for _, tensor in named]).tolist()
-    return dict(zip((name for name, _ in named), values, strict=True))
-
-
-def collect(declared: Op, returned: Any, x: Inputs, scratch: Scratch) -> dict[str, Any]:
-    """What a provider returned, by output name: a tensor or tuple in the contract's order (None for an output it does not give),
-    a dict of those it gives, or None for buffers and inputs it wrote."""
-    if returned is None:
-        written = {name: getattr(x, name) for name in declared.outputs if name in declared.mutates}
-        return {**written, **scratch.outputs}
-    if isinstance(returned, dict):
-        if unknown := sorted(map(str, returned.keys() - set(declared.outputs))):
-            raise _Unreadable(f"returned {', '.join(unknown)}; the contract's outputs are {', '.join(declared.outputs)}")
-        return returned
-    values = returned if isinstance(returned, (tuple, list)) else (returned,)
-    if len(values) != len(declared.outputs):
-        raise _Unreadable(f"returned {len(values)} outputs, not the contract's {len(declared.outputs)} ({', '.join(declared.outputs)})")
-    return dict(zip(declared.outputs, values, strict=True))
-
-
-def describe(x: Inputs) -> dict[str, str]:
-    """The call's arguments in words: dtype and shape of tensors, scalars as they are."""
-    said = {}
-    for name, value in x.__dict__.items():
-        if isinstance(value, torch.Tensor):
-            said[name] = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-        elif isinstance(value, (int, float, str, bool)) and name != "device":
-            said[name] = repr(value)
-    return said
-
-
-def _last_frame(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"raised at {frames[-1].filename.split('site-packages/')[-1]}:{frames[-1].lineno}" if frames else ""

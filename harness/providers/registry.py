@@ -12,7 +12,7 @@ from typing import Any
 from harness.contracts import Case, op
 from harness.contracts.inputs import FLAVOURS, flavour_of
 from harness.errors import UsageError
-from harness.providers.libraries import LIBRARIES, Library
+from harness.providers.libraries import LIBRARIES, PROMISES, Library
 
 PLATFORMS = ("cuda", "rocm", "interpret", "cpu")
 PACKAGES = ("torch_eager", "torch_sdpa", "sglang_triton", "sglang_torch", "flashinfer", "sgl_kernel", "aiter")
@@ -29,6 +29,7 @@ class Provider:
     notes      said in every row (for example how the interpreter goes round a device check)
     gate       None, or a function of the case and the architecture ("" where it is not known): the check of the library's own dispatch
                that refuses the case there, or None
+    promises   relations that hold to the bit: `repeat`, `slots`, `alone`, `process`; the others are held to error budgets
     kernels    None, or a function of the case and the architecture: names of kernels that must run (each the beginning of a name, or
                part of one)
     """
@@ -45,6 +46,7 @@ class Provider:
     doc: str
     gate: Callable[[Case, str], str | None] | None = None
     kernels: Callable[[Case, str], tuple[str, ...]] | None = None
+    promises: frozenset[str] = frozenset()
 
     def gated(self, case: Case, arch: str = "") -> str | None:
         """The check of the library's dispatch that refuses this case on the architecture, or None."""
@@ -109,16 +111,20 @@ def implements(
     notes: tuple[str, ...] = (),
     gate: Callable[[Case, str], str | None] | None = None,
     kernels: Callable[[Case, str], tuple[str, ...]] | None = None,
+    promises: Collection[str] | None = None,
 ) -> Callable[[Any], Any]:
     """Declares a function `f(x) -> outputs`, or a class with `prepare(x, scratch)` and `run()`, as a provider of `op_name`.
 
     Outputs are returned in the contract's order (one tensor, a tuple, or a dict by name; None for an output the library
     does not give). An op that works in place mutates `x`'s tensors and returns None. The library is imported inside the
-    function. Default name: the library's. Raises UsageError for an unknown op, library, platform or semantics.
+    function. Default name: the library's; default promises: those of the library. Raises UsageError for an unknown op, library,
+    platform, promise or semantics.
     """
     unknown_platforms = set(platforms) - set(PLATFORMS)
     if unknown_platforms or not platforms:
         raise UsageError(f"provider of {op_name!r}: platforms are {', '.join(PLATFORMS)}, not {sorted(unknown_platforms)}")
+    if unknown_promises := sorted(set(promises or ()) - set(PROMISES)):
+        raise UsageError(f"provider of {op_name!r}: promises are {', '.join(PROMISES)}, not {unknown_promises}")
     known = LIBRARIES.get(library) or Library(library, library, library)
 
     def declare(made: Any) -> Any:
@@ -136,6 +142,7 @@ def implements(
             doc=(made.__doc__ or "").strip().split("\n")[0],
             gate=gate,
             kernels=kernels,
+            promises=frozenset(known.promises if promises is None else promises),
         )
         key = (provider.op, provider.name)
         if key in _providers and _providers[key].source != provider.source:

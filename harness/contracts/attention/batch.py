@@ -9,6 +9,8 @@ from harness.contracts.axes import Axis, Case, number, real, words
 from harness.contracts.inputs import DTYPES, Draw, Inputs, dtype_of
 from harness.contracts.paging import Pages, page_table
 
+HEADS_IN, HEADS_OUT = {"q": 1, "sinks": 0}, {"o": 1, "lse": 1}  # the axis of the query heads
+
 CACHES = ("samekv", "e4m3fn", "e4m3fnuz")
 VALUES = ("random", "peaked", "flat", "low")
 K_SCALE, V_SCALE = 0.25, 0.5

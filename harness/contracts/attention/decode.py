@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from harness.contracts.attention.batch import FLAGS, LAYOUT, SEMANTICS, SHAPE, WINDOW, AttentionInputs, cache_dtype, draw_batch, v_dim
+from harness.contracts.attention.batch import FLAGS, HEADS_IN, HEADS_OUT, LAYOUT, SEMANTICS, SHAPE, WINDOW, AttentionInputs, cache_dtype, draw_batch, v_dim
 from harness.contracts.attention.golden import Attention, Visible, banded
 from harness.contracts.axes import Case, number, words
 from harness.contracts.inputs import Draw, dtype_of
 from harness.contracts.models import Geometry
 from harness.contracts.paging import LENGTHS, ragged
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations import strided
+from harness.contracts.relations.flags import attention_flags
+from harness.contracts.relations.heads import padded
+from harness.contracts.relations.keys import KEYS
+from harness.contracts.relations.pages import PAGED
+from harness.contracts.relations.requests import RAGGED
 
 
 @contract("attention")
@@ -33,6 +39,7 @@ class decode_attention(Attention):
         *FLAGS,
     )
     semantics = SEMANTICS
+    relations = {**RAGGED, **PAGED, **KEYS, **padded(HEADS_IN, HEADS_OUT), "strided": strided("q"), **attention_flags()}
 
     def inputs(self, case: Case, draw: Draw) -> AttentionInputs:
         lengths = ragged(draw, case.batch, case.length, case.lengths)

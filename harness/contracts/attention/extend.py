@@ -6,13 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness.contracts._torch import torch
-from harness.contracts.attention.batch import FLAGS, LAYOUT, SEMANTICS, SHAPE, WINDOW, AttentionInputs, cache_dtype, draw_batch, v_dim
+from harness.contracts.attention.batch import FLAGS, HEADS_IN, HEADS_OUT, LAYOUT, SEMANTICS, SHAPE, WINDOW, AttentionInputs, cache_dtype, draw_batch, v_dim
 from harness.contracts.attention.golden import Attention, Visible, banded
 from harness.contracts.axes import Case, number, words
 from harness.contracts.inputs import Draw, dtype_of
 from harness.contracts.models import Geometry
 from harness.contracts.paging import LENGTHS, ragged
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations import strided
+from harness.contracts.relations.flags import attention_flags
+from harness.contracts.relations.heads import padded
+from harness.contracts.relations.pages import PAGED
+from harness.contracts.relations.requests import RAGGED
 
 
 def with_fresh(x: AttentionInputs) -> AttentionInputs:
@@ -22,6 +27,11 @@ def with_fresh(x: AttentionInputs) -> AttentionInputs:
     x.k_new = (x.k_flat[own].float() * x.k_scale).to(x.q.dtype)
     x.v_new = (x.v_flat[own].float() * x.v_scale).to(x.q.dtype)
     return x
+
+
+def refreshed(x: AttentionInputs) -> AttentionInputs:
+    """As with_fresh, where the inputs have keys of their own tokens at all."""
+    return with_fresh(x) if "k_new" in vars(x) else x
 
 
 @contract("attention")
@@ -47,6 +57,7 @@ class extend_attention(Attention):
         *FLAGS,
     )
     semantics = {**SEMANTICS, "window": ("two-sided", "left")}  # what a window hides after a query that is not causal
+    relations = {**RAGGED, **PAGED, **padded(HEADS_IN, HEADS_OUT), "strided": strided("q"), **attention_flags(remake=refreshed)}
 
     def inputs(self, case: Case, draw: Draw) -> AttentionInputs:
         kind = "ragged" if case.lengths == "cut" else case.lengths

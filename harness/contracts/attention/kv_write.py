@@ -12,6 +12,8 @@ from harness.contracts.expected import Exact
 from harness.contracts.inputs import DTYPES, Draw, Inputs, dtype_of
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations import strided
+from harness.contracts.relations.pages import tokens_in_another_order
 
 
 @contract("attention")
@@ -36,6 +38,7 @@ class kv_write:
     )
     outputs = ("k_pool", "v_pool")
     mutates = ("k_pool", "v_pool")
+    relations = {"strided": strided("k", "v"), "slots": tokens_in_another_order()}
     semantics: dict[str, tuple[str, ...]] = {}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:

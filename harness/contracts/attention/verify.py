@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness.contracts._torch import torch
-from harness.contracts.attention.batch import LAYOUT, SEMANTICS, SHAPE, AttentionInputs, cache_dtype, draw_batch, v_dim
+from harness.contracts.attention.batch import HEADS_IN, HEADS_OUT, LAYOUT, SEMANTICS, SHAPE, AttentionInputs, cache_dtype, draw_batch, v_dim
 from harness.contracts.attention.extend import with_fresh
 from harness.contracts.attention.golden import Attention, Grid, Visible
 from harness.contracts.axes import Case, number, real, words
@@ -14,6 +14,11 @@ from harness.contracts.inputs import Draw, dtype_of
 from harness.contracts.models import Geometry
 from harness.contracts.paging import LENGTHS, ragged
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations import strided
+from harness.contracts.relations.flags import attention_flags
+from harness.contracts.relations.heads import padded
+from harness.contracts.relations.pages import PAGED
+from harness.contracts.relations.requests import RAGGED
 
 
 def tree(draw: Draw, batch: int, nodes: int, shape: str) -> torch.Tensor:
@@ -49,6 +54,7 @@ class verify_attention(Attention):
         words("values", ("random", "peaked", "flat", "low"), "queries as in decode_attention", default="random"),
     )
     semantics = SEMANTICS
+    relations = {**RAGGED, **PAGED, **padded(HEADS_IN, HEADS_OUT), "strided": strided("q"), **attention_flags(window=False, remake=with_fresh)}
 
     def inputs(self, case: Case, draw: Draw) -> AttentionInputs:
         nodes = [case.nodes] * case.batch

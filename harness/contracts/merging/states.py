@@ -14,6 +14,10 @@ from harness.contracts.expected import Close
 from harness.contracts.inputs import DTYPES, Draw, Inputs, dtype_of
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations import strided
+from harness.contracts.relations.heads import padded
+from harness.contracts.relations.parts import commuted, reordered
+from harness.contracts.relations.rows import row_by_row
 
 VALUES = ("random", "far", "masses", "empty", "bothempty")
 _AXES = (
@@ -91,6 +95,12 @@ class merge_state:
     axes = _AXES
     outputs = ("o", "lse")
     semantics = {"lse": ("natural", "base-2")}
+    relations = {
+        **row_by_row("tokens", "v_a", "v_b", "s_a", "s_b"),
+        **padded({"v_a": 1, "v_b": 1, "s_a": 1, "s_b": 1}, {"o": 1, "lse": 1}),
+        "commuted": commuted(),
+        "strided": strided("v_a", "v_b"),
+    }
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         states = _draw(case, draw, 2)
@@ -122,6 +132,7 @@ class merge_states:
     axes = (number("parts", "n", "states to merge"), *_AXES)
     outputs = ("o", "lse")
     semantics = {"lse": ("natural", "base-2")}
+    relations = {**row_by_row("tokens", "v", "lse"), **padded({"v": 2, "lse": 2}, {"o": 1, "lse": 1}), "commuted": reordered()}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         return Inputs(case, draw.device, **_draw(case, draw, case.parts))

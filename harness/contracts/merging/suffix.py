@@ -13,6 +13,7 @@ from harness.contracts.expected import Close
 from harness.contracts.inputs import DTYPES, Draw, Inputs, dtype_of
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations.rows import row_by_row
 from harness.words import plural
 
 SIGMAS = 6.0
@@ -37,6 +38,7 @@ class suffix_merge:
     )
     outputs = ("o",)
     mutates = ("o",)
+    relations = row_by_row("tokens", "q", "slots", "suffix_len", "o", "prefix_lse")
 
     def impossible(self, case: Case) -> str | None:
         """Why there is no such case, or None."""

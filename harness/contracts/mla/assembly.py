@@ -12,6 +12,8 @@ from harness.contracts.inputs import DTYPES, Draw, Inputs, dtype_of
 from harness.contracts.mla.absorbed import LATENT, NOPE, ROPE
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations.heads import padded
+from harness.contracts.relations.rows import row_by_row
 
 _AXES = (
     number("tokens", "t", "tokens", least=0),
@@ -38,6 +40,7 @@ class concat_mla_k:
 
     axes = (*_AXES, number("nope", "np", "head dimension without rope", default=NOPE), number("v_dim", "dv", "columns of V beside K", default=128))
     outputs = ("k",)
+    relations = {**row_by_row("tokens", "k_nope", "k_rope"), **padded({"k_nope": 1}, {"k": 1})}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         nope = _source(draw, (case.tokens, case.heads, case.nope), case.nope + case.v_dim, 0, case)
@@ -71,6 +74,7 @@ class concat_mla_absorb_q:
 
     axes = _AXES
     outputs = ("q",)
+    relations = {**row_by_row("tokens", "q_nope", "q_rope"), **padded({"q_nope": 1, "q_rope": 1}, {"q": 1})}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         nope = draw.normal(case.tokens, case.heads, LATENT, dtype=dtype_of(case.dtype))

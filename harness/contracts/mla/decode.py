@@ -11,6 +11,11 @@ from harness.contracts.mla.absorbed import CACHES, LATENT, ROPE, WIDTH, Absorbed
 from harness.contracts.models import Geometry
 from harness.contracts.paging import LENGTHS, ragged
 from harness.contracts.registry import Work, contract
+from harness.contracts.relations import strided
+from harness.contracts.relations.heads import padded
+from harness.contracts.relations.keys import KEYS
+from harness.contracts.relations.pages import PAGED
+from harness.contracts.relations.requests import RAGGED
 
 
 @contract("mla")
@@ -34,6 +39,8 @@ class mla_decode(Absorbed):
         words("cache", CACHES, "the cache: as the queries, or an fp8 flavour; allfp8 (e4m3fn), allfnuz: the queries too", default="samekv"),
         words("lengths", LENGTHS, "KV lengths of the requests", default="uniform"),
     )
+
+    relations = {**RAGGED, **PAGED, **KEYS, **padded({"q": 1}, {"o": 1, "lse": 1}), "strided": strided("q")}
 
     def impossible(self, case: Case) -> str | None:
         """Why there is no such case, or None."""

@@ -16,6 +16,10 @@ from harness.contracts.mla.absorbed import LATENT, NOPE, ROPE, SEMANTICS, WIDTH,
 from harness.contracts.models import Geometry
 from harness.contracts.paging import LENGTHS, ragged
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations import strided
+from harness.contracts.relations.heads import padded
+from harness.contracts.relations.pages import PAGED
+from harness.contracts.relations.requests import RAGGED
 
 _SCORES = 1 << 26  # scores held at once, fp64
 
@@ -103,6 +107,8 @@ class mla_prefill:
             chunk=case.chunk or max(1, case.prefix),
         )
 
+    relations = {**RAGGED, **padded({"q": 1, "k": 1, "v": 1}, {"o": 1, "lse": 1}), "strided": strided("q", "k", "v")}
+
     @staticmethod
     def _operands(x: ExplicitInputs, semantics: Semantics) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.dtype]:
         """q, k and v as the declared arithmetic takes them, and the dtype of the weights."""
@@ -170,6 +176,7 @@ class mla_prefill_absorbed(Absorbed):
     """
 
     axes = (*_BATCH, number("page", "pg", "page size in tokens", default=1), *_TAIL)
+    relations = {**RAGGED, **PAGED, **padded({"q": 1}, {"o": 1, "lse": 1}), "strided": strided("q")}
 
     def inputs(self, case: Case, draw: Draw) -> LatentInputs:
         new, prefix = _lengths(case, draw)

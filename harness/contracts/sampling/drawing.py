@@ -13,6 +13,7 @@ from harness.contracts.expected import Drawn
 from harness.contracts.inputs import Draw, Inputs, dtype_of
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations import Relation, strided
 from harness.contracts.sampling import filters, mistakes
 from harness.contracts.sampling.distributions import BATCH, DRAWN_VALUES, DTYPE, FORM, VOCAB, column, of_row, probs
 from harness.contracts.sampling.renorm import ORDER, TIES, TOP_K, TOP_P, above_share, both, k_of, min_p_of, p_of
@@ -68,6 +69,7 @@ class Sampler(ABC):
     outputs: tuple[str, ...] = ("ids",)
     semantics: dict[str, tuple[str, ...]] = {}
     axes: tuple[Axis, ...]
+    relations: dict[str, Relation] = {"strided": strided("probs")}
 
     @abstractmethod
     def inputs(self, case: Case, draw: Draw) -> Inputs: ...

@@ -13,6 +13,8 @@ from harness.contracts.expected import Close, Exact
 from harness.contracts.inputs import Draw, Inputs, dtype_of
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations.rows import row_by_row
+from harness.contracts.relations.vocabulary import twice
 from harness.contracts.sampling.distributions import BATCH, DTYPE, LOGIT_VALUES, VOCAB, logits
 
 WORD = 32
@@ -37,6 +39,7 @@ class token_bitmask:
     )
     outputs = ("logits",)
     mutates = ("logits",)
+    relations = {"twice": twice("logits")}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         shape = (case.batch, -(-case.vocab // WORD))
@@ -107,6 +110,7 @@ class penalties:
     outputs = ("logits",)
     mutates = ("logits",)
     semantics = {"order": ("additive-first", "scaling-first")}
+    relations = row_by_row("batch", "logits", "generated", "frequency", "presence", "repetition")
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         def cycled(*values: float) -> torch.Tensor:

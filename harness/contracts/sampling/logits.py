@@ -13,6 +13,10 @@ from harness.contracts.expected import Close, OneOf
 from harness.contracts.inputs import Draw, Inputs, dtype_of
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations import strided
+from harness.contracts.relations.flags import turned_off
+from harness.contracts.relations.rows import neighbours, row_by_row
+from harness.contracts.relations.vocabulary import permuted, picked, shifted
 from harness.contracts.sampling.distributions import BATCH, DTYPE, FORM, LOGIT_VALUES, VOCAB, column, logits, of_row, per_row
 
 
@@ -30,6 +34,14 @@ class temperature_softmax:
 
     axes = (BATCH, VOCAB, real("temperature", "t", "temperature", default=1.0), FORM, DTYPE, LOGIT_VALUES)
     outputs = ("probs",)
+    relations = {
+        **row_by_row("batch", "logits", "temperature"),
+        "neighbours": neighbours(temperature=5.0),
+        "permuted": permuted("logits"),
+        "shifted": shifted(),
+        "strided": strided("logits"),
+        "untempered": turned_off("temperature", 1.0, temperature=1.0),
+    }
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         t = per_row(case.form, case.temperature, case.batch, (1.0, 0.1, 2.0), torch.float32, draw.device)
@@ -76,6 +88,7 @@ class greedy:
 
     axes = (BATCH, VOCAB, real("cap", "cap", "soft cap; 0: none", default=0.0), DTYPE, LOGIT_VALUES)
     outputs = ("ids",)
+    relations = {**row_by_row("batch", "logits"), "permuted": picked(), "strided": strided("logits")}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         return Inputs(case, draw.device, logits=_logits(case, draw), cap=case.cap)

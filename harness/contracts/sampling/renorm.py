@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,9 @@ from harness.contracts.expected import Filtered
 from harness.contracts.inputs import Draw, Inputs, dtype_of
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations import strided
+from harness.contracts.relations.rows import neighbours, row_by_row
+from harness.contracts.relations.vocabulary import identity, permuted, powered, twice
 from harness.contracts.sampling import filters
 from harness.contracts.sampling.distributions import BATCH, DTYPE, FORM, VALUES, VOCAB, column, of_row, per_row, probs
 
@@ -30,6 +34,9 @@ def k_of(case: Case, device: str) -> torch.Tensor | int | float:
 def p_of(case: Case, device: str) -> torch.Tensor | int | float:
     """top_p in the form of the case: float, or fp32 [batch]; `mixed` cycles through p, 1, 0.5, 0.02."""
     return per_row(case.form, case.p, case.batch, (1.0, 0.5, 0.02), torch.float32, device)
+
+
+_EVERY = {"strided": strided("probs"), "permuted": permuted("probs")}
 
 
 class Filter(ABC):
@@ -86,6 +93,14 @@ class top_k_renorm(Filter):
     """
 
     axes = (BATCH, VOCAB, TOP_K, FORM, DTYPE, VALUES)
+    relations = {
+        **_EVERY,
+        **row_by_row("batch", "probs", "top_k"),
+        "neighbours": neighbours(top_k=1),
+        "twice": twice("probs"),
+        "powered": powered(),
+        "identity": identity(top_k=math.inf),
+    }
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         return Inputs(case, draw.device, probs=_probs(case, draw), top_k=k_of(case, draw.device))
@@ -105,6 +120,7 @@ class top_p_renorm(Filter):
     """
 
     axes = (BATCH, VOCAB, TOP_P, FORM, DTYPE, VALUES)
+    relations = {**_EVERY, **row_by_row("batch", "probs", "top_p"), "neighbours": neighbours(top_p=0.02), "identity": identity(top_p=1.0)}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         return Inputs(case, draw.device, probs=_probs(case, draw), top_p=p_of(case, draw.device))
@@ -125,6 +141,12 @@ class top_k_top_p_filter(Filter):
     """
 
     axes = (BATCH, VOCAB, TOP_K, TOP_P, FORM, DTYPE, VALUES)
+    relations = {
+        **_EVERY,
+        **row_by_row("batch", "probs", "top_k", "top_p"),
+        "neighbours": neighbours(top_k=1, top_p=0.02),
+        "identity": identity(top_k=math.inf, top_p=1.0),
+    }
     semantics = {"order": ORDER, "ties": TIES, "mass": MASS}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
@@ -145,6 +167,14 @@ class min_p_filter(Filter):
     """
 
     axes = (BATCH, VOCAB, real("min_p", "mp", "least share of the best token's probability"), FORM, DTYPE, VALUES)
+    relations = {
+        **_EVERY,
+        **row_by_row("batch", "probs", "min_p"),
+        "neighbours": neighbours(min_p=0.9),
+        "twice": twice("probs"),
+        "powered": powered(compared=False),
+        "identity": identity(min_p=0.0),
+    }
     semantics = {"mass": MASS}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:

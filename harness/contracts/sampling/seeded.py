@@ -13,6 +13,7 @@ from harness.contracts.expected import Drawn, Judged
 from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations import strided
 from harness.contracts.sampling import filters, murmur
 from harness.contracts.sampling.distributions import BATCH, VALUES, VOCAB, probs
 from harness.contracts.sampling.drawing import AGAIN
@@ -43,6 +44,7 @@ class seeded_sample:
         VALUES,
     )
     outputs = ("ids",)
+    relations = {"strided": strided("probs")}
     semantics = {"ties": ("all", "exactly-k"), "noise": ("any", "murmur3")}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:

@@ -12,6 +12,8 @@ from harness.contracts.expected import Exact, Judged
 from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations import strided
+from harness.contracts.relations.rows import row_by_row
 
 SCORES = ("random", "ties", "flat", "narrow", "wide")
 
@@ -44,6 +46,7 @@ class indexer_topk:
         words("values", SCORES, "input family", default="random"),
     )
     outputs = ("indices",)
+    relations = {**row_by_row("rows", "scores", "lengths", "row_starts"), "strided": strided("scores")}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         lengths = draw.integers(case.rows, low=1, high=case.length + 1)

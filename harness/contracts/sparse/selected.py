@@ -14,6 +14,9 @@ from harness.contracts.inputs import DTYPES, Draw, Inputs, dtype_of
 from harness.contracts.mla.absorbed import LATENT, ROPE, SCALE, SEMANTICS, WIDTH, JoinedQuery, minus_inf
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations import strided
+from harness.contracts.relations.heads import padded
+from harness.contracts.relations.rows import row_by_row
 
 CACHES = ("samekv", "e4m3fn", "e4m3fnuz", "allfp8", "packed")
 SELECTIONS = ("full", "ragged", "holes", "empty")
@@ -66,6 +69,7 @@ class _Selected:
     )
     outputs = ("o", "lse")
     semantics = SEMANTICS
+    relations = {**row_by_row("tokens", "q", "indices", "topk_length"), **padded({"q": 1}, {"o": 1, "lse": 1}), "strided": strided("q")}
 
     def inputs(self, case: Case, draw: Draw) -> SelectedInputs:
         dtype = dtype_of(case.dtype)

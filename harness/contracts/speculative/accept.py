@@ -10,6 +10,7 @@ from harness.contracts.axes import Case, words
 from harness.contracts.expected import Exact
 from harness.contracts.inputs import DTYPES, Draw, Inputs, dtype_of
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations.rows import row_by_row
 from harness.contracts.sampling.distributions import logits
 from harness.contracts.speculative.chain import BATCH, SLOTS, VOCAB
 
@@ -52,6 +53,7 @@ class dflash_accept:
 
     axes = (BATCH, SLOTS, words("values", DRAFTS, "right drafts: three in four, all, none", default="random"))
     outputs = ("correct_len", "bonus")
+    relations = row_by_row("batch", "candidates", "target_predict")
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         predict = draw.integers(case.batch, case.slots, low=0, high=IDS)
@@ -79,6 +81,7 @@ class dflash_commit:
 
     axes = dflash_accept.axes
     outputs = ("accept_lens", "commit_lens", "bonus_ids", "out_tokens", "new_seq_lens")
+    relations = row_by_row("batch", "candidates", "target_predict", "prefix_lens")
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         predict = draw.integers(case.batch, case.slots, low=0, high=IDS)
@@ -131,6 +134,7 @@ class dspark_accept_greedy:
         words("scores", ("distinct", "ties", "masked"), "logits: random, rounded to whole numbers, two in three -inf", default="distinct"),
     )
     outputs = ("correct_len", "bonus", "cap_trim_lens")
+    relations = row_by_row("batch", "candidates", "target_logits", "verify_lens")
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         family = "random" if case.scores == "distinct" else case.scores

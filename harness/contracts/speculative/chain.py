@@ -11,6 +11,7 @@ from harness.contracts.axes import Case, number, words
 from harness.contracts.expected import Drawn, Judged
 from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations import Relation
 from harness.contracts.sampling.drawing import AGAIN
 from harness.contracts.speculative import chain_laws, chain_rules, chances, emitted, trees
 from harness.contracts.speculative.walk import Walk, final_range, normalised
@@ -54,6 +55,7 @@ class chain_verify:
     outputs = ("accept_token_num", "accept_index", "predicts")
     semantics = {"uniforms": ("supplied", "own")}
     mutates = ("predicts", "accept_index", "accept_token_num")
+    relations: dict[str, Relation] = {}
 
     def impossible(self, case: Case) -> str | None:
         return chain_laws.impossible(case)

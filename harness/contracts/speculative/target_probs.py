@@ -12,6 +12,7 @@ from harness.contracts.axes import Case, number, real, words
 from harness.contracts.expected import Close, Filtered
 from harness.contracts.inputs import DTYPES, Draw, Inputs, dtype_of
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations.rows import row_by_row
 from harness.contracts.sampling.distributions import logits
 from harness.contracts.sampling.filters import SMALLEST
 from harness.contracts.speculative.chain import BATCH, SLOTS, VOCAB
@@ -63,6 +64,7 @@ class verify_target_probs:
         VALUES,
     )
     outputs = ("probs",)
+    relations = row_by_row("batch", "logits", "temperatures", "top_ks", "top_ps")
     semantics = {"ties_k": ("exactly-k", "all"), "ties_p": ("by-rank", "all"), "order": ("top-k-first", "joint")}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
@@ -176,6 +178,7 @@ class softmax_temp:
 
     axes = (BATCH, SLOTS, VOCAB, TEMPERATURE, FORM, DTYPE, VALUES)
     outputs = ("probs",)
+    relations = row_by_row("batch", "logits", "temperatures")
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         rows = logits(draw, case.batch * case.slots, case.vocab, case.values, dtype_of(case.dtype))

@@ -1,4 +1,5 @@
-"""flashinfer.sampling. Its top_k_top_p samplers apply top-k first by default; `joint` takes both on the original mass."""
+"""flashinfer.sampling. Its top_k_top_p samplers apply top-k first by default; `joint` takes both on the original mass. Its renormalisations
+sum in whatever order atomics give, so that they promise no equal bits."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ FIRST = {"ties": "all", "order": "top-k-first"}
 JOINT = {"ties": "all", "order": "joint"}
 
 
-@implements("top_k_renorm", library="flashinfer", platforms=CUDA, semantics=ALL)
+@implements("top_k_renorm", library="flashinfer", platforms=CUDA, semantics=ALL, promises=())
 def top_k_renorm(x: Any) -> Any:
     from flashinfer.sampling import top_k_renorm_probs
 
     return top_k_renorm_probs(x.probs, x.top_k)
 
 
-@implements("top_p_renorm", library="flashinfer", platforms=CUDA, semantics=ALL)
+@implements("top_p_renorm", library="flashinfer", platforms=CUDA, semantics=ALL, promises=())
 def top_p_renorm(x: Any) -> Any:
     from flashinfer.sampling import top_p_renorm_probs
 
@@ -36,14 +37,14 @@ def top_p_renorm_deterministic(x: Any) -> Any:
     return top_p_renorm_probs(x.probs, x.top_p, is_deterministic=True)
 
 
-@implements("top_k_top_p_filter", library="flashinfer", platforms=CUDA, semantics=FIRST)
+@implements("top_k_top_p_filter", library="flashinfer", platforms=CUDA, semantics=FIRST, promises=())
 def top_k_top_p_filter(x: Any) -> Any:
     from flashinfer.sampling import top_k_renorm_probs, top_p_renorm_probs
 
     return top_p_renorm_probs(top_k_renorm_probs(x.probs, x.top_k), x.top_p)
 
 
-@implements("top_k_top_p_filter", library="flashinfer", name="flashinfer_joint", platforms=CUDA, semantics=JOINT)
+@implements("top_k_top_p_filter", library="flashinfer", name="flashinfer_joint", platforms=CUDA, semantics=JOINT, promises=())
 def top_k_top_p_filter_joint(x: Any) -> Any:
     """What both renormalisations of the original row keep, as SGLang records the support of the joint sampler."""
     from flashinfer.sampling import top_k_renorm_probs, top_p_renorm_probs

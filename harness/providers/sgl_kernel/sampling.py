@@ -11,12 +11,12 @@ CUDA = {"cuda"}
 ALL = {"ties": "all"}
 
 
-@implements("top_k_renorm", library="sgl_kernel", platforms=CUDA, semantics=ALL)
+@implements("top_k_renorm", library="sgl_kernel", platforms=CUDA, semantics=ALL, promises=())
 def top_k_renorm(x: Any) -> Any:
     return resolve("sgl_kernel:top_k_renorm_prob", "sgl_kernel:top_k_renorm_probs")(x.probs, x.top_k)
 
 
-@implements("top_p_renorm", library="sgl_kernel", platforms=CUDA, semantics=ALL)
+@implements("top_p_renorm", library="sgl_kernel", platforms=CUDA, semantics=ALL, promises=())
 def top_p_renorm(x: Any) -> Any:
     return resolve("sgl_kernel:top_p_renorm_prob", "sgl_kernel:top_p_renorm_probs")(x.probs, x.top_p)
 
@@ -28,17 +28,17 @@ def _own(name: str, probs: Any, parameter: Any) -> Any:
     return resolve(f"sgl_kernel.sampling:{name}")(probs, array, value)
 
 
-@implements("top_k_renorm", library="sgl_kernel", name="sgl_kernel_aot", platforms=CUDA, semantics=ALL)
+@implements("top_k_renorm", library="sgl_kernel", name="sgl_kernel_aot", platforms=CUDA, semantics=ALL, promises=())
 def top_k_renorm_aot(x: Any) -> Any:
     return _own("_top_k_renorm_probs_internal", x.probs, x.top_k)
 
 
-@implements("top_p_renorm", library="sgl_kernel", name="sgl_kernel_aot", platforms=CUDA, semantics=ALL)
+@implements("top_p_renorm", library="sgl_kernel", name="sgl_kernel_aot", platforms=CUDA, semantics=ALL, promises=())
 def top_p_renorm_aot(x: Any) -> Any:
     return _own("_top_p_renorm_probs_internal", x.probs, x.top_p)
 
 
-@implements("top_k_top_p_filter", library="sgl_kernel", name="sgl_kernel_aot", platforms=CUDA, semantics={**ALL, "order": "top-k-first"})
+@implements("top_k_top_p_filter", library="sgl_kernel", name="sgl_kernel_aot", platforms=CUDA, semantics={**ALL, "order": "top-k-first"}, promises=())
 def top_k_top_p_filter_aot(x: Any) -> Any:
     return _own("_top_p_renorm_probs_internal", _own("_top_k_renorm_probs_internal", x.probs, x.top_k), x.top_p)
 

@@ -100,13 +100,13 @@ def triton_dense(x: Any) -> Any:
     return builder(_triton_top_k, _triton_top_p)(**arguments(x), use_sparse_topk=False)
 
 
-@implements("verify_target_probs", library="sglang", name="sglang_sparse", platforms={"cuda", "rocm"}, semantics=EXACTLY_K)
+@implements("verify_target_probs", library="sglang", name="sglang_sparse", platforms={"cuda", "rocm"}, semantics=EXACTLY_K, promises=())
 def sparse(x: Any) -> Any:
-    """As imported here, with the renorm functions of this platform."""
+    """As imported here, with the renorm functions of this platform, which on CUDA add up in whatever order atomics give."""
     return call(_imported(), **arguments(x), use_sparse_topk=True)
 
 
-@implements("verify_target_probs", library="sglang", name="sglang_dense", platforms={"cuda", "rocm"}, semantics=ALL)
+@implements("verify_target_probs", library="sglang", name="sglang_dense", platforms={"cuda", "rocm"}, semantics=ALL, promises=())
 def dense(x: Any) -> Any:
     """As imported here, with the renorm functions of this platform."""
     return call(_imported(), **arguments(x), use_sparse_topk=False)

@@ -8,6 +8,7 @@ from harness.contracts import Case
 from harness.contracts.sampling.drawing import too_many
 from harness.providers.registry import implements
 from harness.providers.resolve import resolve
+from harness.providers.sglang_triton.sampling import packed
 
 EVERYWHERE = {"cuda", "rocm", "interpret"}
 DEVICES = {"cuda", "rocm"}
@@ -41,7 +42,7 @@ def draft_topk1(x: Any) -> Any:
     return resolve("sglang.kernels.ops.speculative.topk1:draft_topk1_postprocess")(x.logits, positions)[1].view(-1)
 
 
-@implements("greedy", library="sglang", name="sglang_triton_denoiser", platforms=EVERYWHERE, accepts=_plain_fp32)
+@implements("greedy", library="sglang", name="sglang_triton_denoiser", platforms=EVERYWHERE, accepts=lambda case: _plain_fp32(case) or packed(case))
 def denoiser_argmax(x: Any) -> Any:
     import torch
 

@@ -39,6 +39,6 @@ def concat_mla_absorb_q(x: Any) -> Any:
     return resolve(*(f"{place}:concat_mla_absorb_q" for place in CONCAT))(x.q_nope, x.q_rope)
 
 
-@implements("indexer_topk", library="sglang", name="sglang_jit", platforms=CUDA, accepts=_built)
+@implements("indexer_topk", library="sglang", name="sglang_jit", platforms=CUDA, accepts=_built, promises=())  # its atomics give the picks in any order
 def indexer_topk(x: Any) -> Any:
     return resolve("sglang.kernels.ops.attention.fast_topk:fast_topk")(x.scores, x.lengths, x.k, row_starts=x.row_starts)

@@ -61,6 +61,11 @@ def temperature_softmax(x: Any) -> Any:
     return plain(softmax(*shown(x, x.logits, temperatures(x))))
 
 
+def packed(case: Case) -> str | None:
+    """The denoiser's documentation asks for contiguous logits."""
+    return "SGLang's denoiser statistics ask for contiguous logits" if case.point.get("relation") == "strided" else None
+
+
 DSPARK = ("sglang.kernels.ops.speculative.dspark.dspark_accept", "sglang.srt.speculative.dspark_components.kernels.dspark_accept")
 
 
@@ -89,7 +94,7 @@ def softmax_temp(x: Any) -> Any:
     library="sglang",
     name="sglang_triton_denoiser",
     platforms=EVERYWHERE,
-    accepts=lambda case: None if case.dtype == "fp32" else "SGLang's denoiser statistics take fp32 logits",
+    accepts=lambda case: packed(case) if case.dtype == "fp32" else "SGLang's denoiser statistics take fp32 logits",
 )
 def denoiser_statistics(x: Any) -> Any:
     """The probabilities of the block denoiser, one canvas of one row a request."""

@@ -40,7 +40,7 @@ class _Prefill:
             return
         block = 1 << max(4, (case.heads - 1).bit_length())
         sizes = {"H": case.heads, "BLOCK_H": block, "D_QK": 576, "D_V": 512, "BLOCK_N": 64, "IDX64": False}
-        self.kernel[(case.tokens,)](x.q, x.kv, x.indices, x.topk_length, self.out, x.scale, case.k, **sizes)
+        self.kernel[(case.tokens,)](x.q.contiguous(), x.kv, x.indices, x.topk_length, self.out, x.scale, case.k, **sizes)
 
 
 @implements(

@@ -1,0 +1,123 @@
+"""Streams and graphs, with a stand-in for the device: what is replayed is judged, what is not written shows, a capture that fails is said."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+
+from harness.contracts import Case, op
+from harness.faults import FAULTS, relating
+from harness.machine import execute
+from harness.machine.platforms import Device
+from harness.providers import implements, registry
+
+CPU = Device("cpu", "cpu", {"name": "a cpu", "arch": "cpu"})
+MERGE = op("merge_state").axes.case(tokens=3, heads=2, dim=16, dtype="fp32", relation="replay")
+SAMPLE = FAULTS["fault_DrawsBeforeTheGraph"].case
+
+
+class Stream:
+    def wait_stream(self, other):
+        pass
+
+    def synchronize(self):
+        pass
+
+
+class Graph:
+    """Replays by calling again what was captured."""
+
+    captured = staticmethod(lambda: None)
+
+    def replay(self):
+        type(self).captured()
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """torch.cuda as far as it is used, with nothing behind it; and cells are judged as if this were a device."""
+    for name, value in {
+        "Stream": Stream,
+        "CUDAGraph": Graph,
+        "current_stream": Stream,
+        "synchronize": lambda: None,
+        "_sleep": lambda cycles: None,
+        "stream": lambda stream: contextlib.nullcontext(),
+        "graph": lambda graph: contextlib.nullcontext(),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(execute, "impossible_here", lambda case, device: None)
+    yield monkeypatch
+    Graph.captured = staticmethod(lambda: None)
+
+
+def judged(made, case: Case = MERGE, name: str = "captured"):
+    implements(case.op, library="torch", name=name, platforms={"cpu"})(made)
+    provider = registry._providers.pop((case.op, name))
+    return execute.Bench(CPU).run(case, provider, "cpu")
+
+
+class Merge:
+    """Right, and replayable by its buffers."""
+
+    def prepare(self, x, scratch):
+        self.x, self.out = x, (scratch.output("o", like=x.v_a), scratch.output("lse", like=x.s_a))
+        Graph.captured = staticmethod(self.run)
+
+    def run(self):
+        for buffer, value in zip(self.out, relating.right(self.x), strict=True):
+            buffer.copy_(value)
+
+
+def test_a_right_call_passes_on_another_stream_and_replayed(device):
+    assert judged(Merge)[0].status == "pass"
+    beside = op("merge_state").axes.case(**{**MERGE.point, "relation": "stream"})
+    assert judged(Merge, beside)[0].status == "pass"
+
+
+def test_what_a_replay_does_not_write_shows(device):
+    class Once(Merge):
+        def prepare(self, x, scratch):
+            super().prepare(x, scratch)
+            Graph.captured = staticmethod(lambda: None)
+
+    result, _ = judged(Once)
+    assert (result.status, result.reason) == ("mismatch", "unwritten")
+    assert result.detail.startswith("in the call with the same inputs, captured in a graph and replayed twice: ")
+
+
+def test_replays_that_differ_break_the_promise(device):
+    class Counting(Merge):
+        calls = 0
+
+        def run(self):
+            super().run()
+            type(self).calls += 1
+            self.out[1].copy_(torch.nextafter(self.out[1], self.out[1] + self.calls))
+
+    result, _ = judged(Counting)
+    assert result.status == "pass"  # always one ulp up: equal
+    Counting.run = lambda self: (Merge.run(self), setattr(Counting, "calls", Counting.calls + 1), self.out[1].mul_(1 + (Counting.calls % 2) * 2.0**-23))[0]
+    result, _ = judged(Counting)
+    assert (result.status, result.reason) == ("nondeterministic", "repeat")
+    assert "two replays of one graph are not equal to the bit" in result.detail
+
+
+def test_replays_that_draw_alike_are_found(device):
+    result, _ = judged(relating.DrawsBeforeTheGraph, SAMPLE)
+    assert (result.status, result.reason) == ("mismatch", "reused-random")
+    assert "two replays of one graph drew the same 48 tokens" in result.detail
+
+
+def test_a_call_that_cannot_be_captured_is_unsupported_and_the_worker_given_up(device):
+    @contextlib.contextmanager
+    def graph(_):
+        raise RuntimeError("operation not permitted when stream is capturing")
+        yield
+
+    device.setattr(torch.cuda, "graph", graph)
+    result, healthy = judged(Merge)
+    assert (result.status, healthy) == ("unsupported", False)
+    assert "cannot be captured in a graph: RuntimeError: operation not permitted" in result.detail
