@@ -15,6 +15,7 @@ class Close:
 
     value      fp64 golden values, any shape; may hold inf (must then be matched exactly)
     magnitude  fp64, broadcastable to value: the sum of |terms| of the last reduction (for O = P V: P |V|)
+    spread     fp64, broadcastable, or None (as magnitude): the root of the sum of squares of those terms, by which errors of random sign grow
     operand    relative rounding of an operand before that reduction (unit roundoff of bf16 where P is rounded to bf16); 0 for none
     inner      fp64, broadcastable: absolute error allowed from inner stages (scores, exponentials)
     terms      length of the reduction, for the accumulation error in fp32
@@ -24,6 +25,7 @@ class Close:
 
     value: torch.Tensor
     magnitude: torch.Tensor
+    spread: torch.Tensor | None = None
     operand: float = 0.0
     inner: torch.Tensor | float = 0.0
     terms: int = 1
