@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from harness.checks.outcome import Outcome
+from harness.checks.visible import visible
 from harness.contracts.expected import Filtered, OneOf
 
 _FP32 = 2.0**-24
@@ -31,11 +32,13 @@ def filtered(actual: torch.Tensor, expected: Filtered) -> Outcome:
     budget = golden * (info.eps + expected.inner + _FP32 * (8 + 4 * counts.double().sqrt()[:, None])) + max(info.smallest_normal * info.eps, 2.0**-126)
     ratio = (value - golden).abs() / budget
     worst = float(ratio.amax()) if ratio.numel() else 0.0
+    figures: dict[str, float | int | str] = dict(visible(golden, budget))
     if worst <= 1:
-        return Outcome(error=worst)
+        return Outcome(error=worst, figures=figures)
     from harness.checks.tolerance import explain
 
-    return Outcome("numerics", *explain(value, golden, ratio > 1, budget, worst))
+    text, error, found = explain(value, golden, ratio > 1, budget, worst)
+    return Outcome("numerics", text, error, figures | found)
 
 
 def _wrong_support(

@@ -13,6 +13,7 @@ import math
 import torch
 
 from harness.checks.outcome import Outcome
+from harness.checks.visible import visible
 from harness.contracts.expected import Close
 
 _FP32 = 2.0**-24
@@ -41,12 +42,15 @@ def close(actual: torch.Tensor, expected: Close) -> Outcome:
     if expected.undefined is not None:
         ratio = ratio.masked_fill(expected.undefined, 0.0)
     worst = float(ratio.amax()) if ratio.numel() else 0.0
+    figures: Figures = dict(visible(golden, budget.expand_as(golden)))
     if worst <= 1:
-        return Outcome(error=worst)
-    return Outcome("numerics", *explain(value, golden, ratio > 1, budget, worst))
+        return Outcome(error=worst, figures=figures)
+    text, error, found = explain(value, golden, ratio > 1, budget, worst)
+    return Outcome("numerics", text, error, figures | found)
 
 
-Explained = tuple[str, float, dict[str, float | int | str]]
+Figures = dict[str, float | int | str]
+Explained = tuple[str, float, Figures]
 
 
 def explain(value: torch.Tensor, golden: torch.Tensor, wrong: torch.Tensor, budget: torch.Tensor, worst: float) -> Explained:
@@ -54,7 +58,7 @@ def explain(value: torch.Tensor, golden: torch.Tensor, wrong: torch.Tensor, budg
     count, total = int(wrong.sum()), wrong.numel()
     difference = torch.where(wrong, (value - golden).abs(), torch.zeros_like(value))
     lines = [f"Mismatched elements: {count} / {total} ({100 * count / total:.1f}%)"]
-    figures: dict[str, float | int | str] = {"count": count, "total": total}
+    figures: Figures = {"count": count, "total": total}
     nans = int((value.isnan() & wrong).sum())
     if nans:
         where = torch.nonzero(value.isnan() & wrong)[0].tolist()

@@ -139,6 +139,7 @@ def _print(rows: list[tuple[Result, Verdict]], selection: Selection, options: di
         click.echo(missing)
     if options["show_power"]:
         click.echo("\n" + report.power(result for result, _ in rows))
+        click.echo("\n" + report.least(result for result, _ in rows))
     if options["profile_harness"]:
         click.echo("\n" + report.harness_share(result for result, _ in rows))
 

@@ -147,7 +147,9 @@ def golden(x: AttentionInputs, semantics: Semantics, visible: Visible) -> dict[s
         lse = torch.logaddexp(lse, x.sinks.double())
     lse_inner = parts["lse_inner"] + (how.operand if semantics["mass"] == "operand" else 0.0)
     return {
-        "o": Close(parts["o"], parts["magnitude"], parts["spread"], operand=how.operand, inner=parts["inner"], terms=max(1, *map(len, x.slots), 1), dtype=x.q.dtype),
+        "o": Close(
+            parts["o"], parts["magnitude"], parts["spread"], operand=how.operand, inner=parts["inner"], terms=max(1, *map(len, x.slots), 1), dtype=x.q.dtype
+        ),
         "lse": Close(lse, lse.masked_fill(lse.isinf(), 0.0).abs(), inner=lse_inner, dtype=torch.float32),
     }
 
