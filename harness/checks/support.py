@@ -22,6 +22,8 @@ def filtered(actual: torch.Tensor, expected: Filtered) -> Outcome:
     lost, extra = expected.required & ~kept, kept & ~expected.allowed
     counts = kept.sum(-1)
     wrong_count = (counts != expected.kept) & (expected.kept >= 0) if expected.kept is not None else torch.zeros_like(counts, dtype=torch.bool)
+    if expected.most is not None:
+        wrong_count |= counts > expected.most
     if bool(value.isnan().any()) or bool(lost.any()) or bool(extra.any()) or bool(wrong_count.any()):
         return _wrong_support(value, counts, lost, extra, wrong_count, expected)
     golden = torch.where(kept, expected.weights, torch.zeros_like(expected.weights))
@@ -47,6 +49,7 @@ def _wrong_support(
     bad = value.isnan().any(-1) | lost.any(-1) | extra.any(-1) | wrong_count
     row = _first(bad)[0]
     low, high = int(expected.required[row].sum()), int(expected.allowed[row].sum())
+    high = high if expected.most is None else int(expected.most[row])
     exact = expected.kept is not None and int(expected.kept[row]) >= 0
     wanted = f"{int(expected.kept[row])}" if expected.kept is not None and exact else (f"{low}" if low == high else f"{low} to {high}")
     lines = [f"Rows with a wrong set of tokens: {int(bad.sum())} / {bad.numel()}"]

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from harness import report
+from harness import regressions, report
 from harness.errors import UsageError
 from harness.machine.platforms import device_count, machine_platform
 from harness.machine.pool import Limits
@@ -73,6 +73,7 @@ def run_cells(**options: Any) -> int:
         progress, began = _Progress(len(left)), time.monotonic()
 
         def done(cell: Cell, result: Result) -> None:
+            result.notes += regressions.notes(selection.cases_dir, result.op, result.case)
             log.append(result)
             verdict = ledger.judge(result)
             rows.append((result, verdict))

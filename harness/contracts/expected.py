@@ -53,6 +53,7 @@ class Filtered:
     required   bool: tokens every correct rule keeps
     allowed    bool: tokens a correct rule may keep; between the two lies the band that ties and summation order decide
     kept       int64 [rows] or None: exactly how many tokens are kept (declared tie policy `exactly-k`); -1 where the band decides
+    most       int64 [rows] or None: the most tokens that any correct rule keeps, where ties leave open which
     renormalise False where the kept weights must stay as they are
     inner      fp64, broadcastable: relative error allowed in each weight from inner stages (exponentials of rounded logits)
     """
@@ -63,6 +64,7 @@ class Filtered:
     kept: torch.Tensor | None = None
     renormalise: bool = True
     inner: torch.Tensor | float = 0.0
+    most: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
