@@ -13,7 +13,9 @@ import click
 from harness import __version__
 
 _SELECT: tuple[Callable[[Any], Any], ...] = (
-    click.option("--preset", default="smoke", show_default=True, help="List of cases: smoke (CPU, minutes), pr (one GPU, minutes), nightly, regressions (public bugs)."),
+    click.option(
+        "--preset", default="smoke", show_default=True, help="List of cases: smoke (CPU, minutes), pr (one GPU, minutes), nightly, regressions (public bugs)."
+    ),
     click.option("--op", "ops", multiple=True, metavar="OP[,OP]", help="Only these ops (default: all)."),
     click.option("--provider", "providers", multiple=True, metavar="NAME[,NAME]", help="Only these providers (default: all)."),
     click.option("--model", help="Exactly the shapes of this model instead of a preset (default: none)."),

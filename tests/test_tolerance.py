@@ -57,7 +57,7 @@ def test_the_budget_is_within_a_factor_of_what_a_low_precision_run_errs(name, dt
     error = attention(x, How())["o"].double() - golden["o"].value
     ratio = float(tolerance(golden["o"], x.q.dtype).square().mean().sqrt() / error.square().mean().sqrt())
     print(f"{name} {dtype}: budget / error {ratio:.1f}")
-    assert 4 <= ratio <= 16
+    assert 4 <= ratio <= 20
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
@@ -111,6 +111,7 @@ def test_a_wrong_token_does_not_pass(name, dtype):
     assert shares(outputs, golden)["o"] > 2
 
 
+# each shows in o as well, which is all that some providers return
 WRONG = {
     "skipped 16 keys": How(block=16, skip=2),
     "skipped 32 keys": How(block=32, skip=1),
@@ -129,7 +130,7 @@ def test_a_wrong_sum_does_not_pass_by_o_or_by_lse(name, dtype, fault):
     found = shares(attention(x, WRONG[fault]), golden)
     print(f"{name} {dtype} {fault}: o {found['o']:.3g}, lse {found['lse']:.3g}")
     assert max(found.values()) > 2
-    assert found["o"] > 1 or (fault, dtype) == ("scale off by 2 %", "bf16")
+    assert found["o"] > 1
 
 
 @pytest.mark.parametrize("fault", [fault for fault in WRONG if fault != "scale off by 2 %"])
