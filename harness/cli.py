@@ -13,7 +13,9 @@ import click
 from harness import __version__
 
 _SELECT: tuple[Callable[[Any], Any], ...] = (
-    click.option("--preset", default="smoke", show_default=True, help="Frozen list of cases: smoke (CPU, minutes), pr (one GPU, minutes), nightly."),
+    click.option(
+        "--preset", default="smoke", show_default=True, help="List of cases: smoke (CPU, minutes), pr (one GPU, minutes), nightly, regressions (public bugs)."
+    ),
     click.option("--op", "ops", multiple=True, metavar="OP[,OP]", help="Only these ops (default: all)."),
     click.option("--provider", "providers", multiple=True, metavar="NAME[,NAME]", help="Only these providers (default: all)."),
     click.option("--model", help="Exactly the shapes of this model instead of a preset (default: none)."),
@@ -57,7 +59,7 @@ def cli() -> None:
 @click.option("--build-timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, help="Seconds a just-in-time build may take.")
 @click.option("--show", default=20, show_default=True, help="How many findings are explained in full.")
 @click.option("--json", "as_json", is_flag=True, help="Print result lines with their verdict instead of the table (default: the table).")
-@click.option("--show-power", is_flag=True, help="Print draws, seconds and the smallest bias that would show, a line a sampling cell (default: off).")
+@click.option("--show-power", is_flag=True, help="Print the smallest error and, of draws, the smallest bias that would show (default: off).")
 @click.option("--profile-harness", is_flag=True, help="Print where the time went, by share (default: off).")
 def run(**options: Any) -> None:
     """Run cells and print the table; exit 1 when there is a finding."""

@@ -59,6 +59,7 @@ class _State:
             "plugins": get("--plugin"),
         }
         selection = selection_of(options)
+        self.folder = selection.cases_dir
         self.uncovered = uncovered(selection)
         self.ledger = ledger_of(get("--ledger"), selection.cases_dir)
         self.cells: dict[str, list[Cell]] = {}
@@ -145,10 +146,11 @@ def judge(request: pytest.FixtureRequest) -> Callable[[Cell], None]:
     get = request.config.getoption
 
     def run(cell: Cell) -> None:
-        from harness import report
+        from harness import regressions, report
 
         try:
             result = state.session.run(cell)
+            result.notes += regressions.notes(state.folder, result.op, result.case)
             if state.log:
                 state.log.append(result)
         except HarnessError as error:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import regressions
 from harness.contracts import Case, op, ops
 from harness.contracts.models import Model, find_model, load_models
 from harness.errors import UsageError, unknown
@@ -58,20 +59,21 @@ def cases_folder(given: str | None = None) -> Path:
 
 def presets(folder: Path) -> list[str]:
     """The names of the presets, shortest first."""
-    return [name for name in ("smoke", "pr", "nightly") if (folder / "presets" / name).is_dir()]
+    frozen = [name for name in ("smoke", "pr", "nightly") if (folder / "presets" / name).is_dir()]
+    return ["regressions", *frozen] if (folder / "regressions").is_dir() else frozen
 
 
 def preset_cases(folder: Path, preset: str, op_name: str) -> list[Case]:
-    """The op's cases in a preset: the frozen list, then what the contract itself declares. Raises UsageError for a broken list."""
+    """The op's cases in a preset: the frozen list, what the contract itself declares, the regressions. Raises UsageError for a broken list."""
     path = folder / "presets" / preset / f"{op_name}.txt"
     try:
         listed = path.read_text().split() if path.exists() else []
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
     declared = getattr(op(op_name).impl, "presets", {}).get(preset, ())
-    axes = op(op_name).axes
+    axes, public = op(op_name).axes, regressions.preset_of(folder, preset, op_name)
     try:
-        return [axes.parse(case_id) for case_id in dict.fromkeys([*listed, *declared])]
+        return [axes.parse(case_id) for case_id in dict.fromkeys([*listed, *declared, *public])]
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
 

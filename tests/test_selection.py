@@ -11,6 +11,7 @@ import pytest
 from harness.contracts import ops
 from harness.errors import UsageError
 from harness.providers import providers, providers_of
+from harness.regressions import bugs
 from harness.selection import DEFAULT_CASES, Selection, preset_cases, select
 
 
@@ -100,6 +101,8 @@ def test_the_nightly_preset_stays_within_its_bound():
     own = {name: [provider for provider in providers_of(name) if provider.source.startswith("harness.providers.")] for name in ops()}
     served = [(case, provider) for name, mine in own.items() for case in preset_cases(DEFAULT_CASES, "nightly", name) for provider in mine]
     cells = [case for case, provider in served if "cuda" in provider.platforms and provider.why_not(case) is None]
-    laws = sum("relation" in case.point for case in cells)
-    assert 10_000 < len(cells) - laws <= 20_000
+    public = {case for bug in bugs(DEFAULT_CASES) for cases in bug.cases.values() for case in cases}
+    laws, kept = sum("relation" in case.point for case in cases), sum(case in public for case in cases)
+    assert 10_000 < len(cells) - laws - kept <= 20_000
     assert 1_000 < laws <= 4_000
+    assert kept <= 2_500

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from harness.checks.outcome import Outcome
+from harness.checks.visible import visible
 from harness.contracts.expected import Filtered, OneOf
 
 _FP32 = 2.0**-24
@@ -21,16 +22,20 @@ def filtered(actual: torch.Tensor, expected: Filtered) -> Outcome:
     lost, extra = expected.required & ~kept, kept & ~expected.allowed
     counts = kept.sum(-1)
     wrong_count = (counts != expected.kept) & (expected.kept >= 0) if expected.kept is not None else torch.zeros_like(counts, dtype=torch.bool)
+    if expected.most is not None:
+        wrong_count |= counts > expected.most
     if bool(value.isnan().any()) or bool(lost.any()) or bool(extra.any()) or bool(wrong_count.any()):
         return _wrong_support(value, counts, lost, extra, wrong_count, expected)
     golden, budget = kept_values(actual.dtype, expected, kept)
     ratio = (value - golden).abs() / budget
     worst = float(ratio.amax()) if ratio.numel() else 0.0
+    figures: dict[str, float | int | str] = dict(visible(golden, budget))
     if worst <= 1:
-        return Outcome(error=worst)
+        return Outcome(error=worst, figures=figures)
     from harness.checks.tolerance import explain
 
-    return Outcome("numerics", *explain(value, golden, ratio > 1, budget, worst))
+    text, error, found = explain(value, golden, ratio > 1, budget, worst)
+    return Outcome("numerics", text, error, figures | found)
 
 
 def kept_values(dtype: torch.dtype, expected: Filtered, kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -50,6 +55,7 @@ def _wrong_support(
     bad = value.isnan().any(-1) | lost.any(-1) | extra.any(-1) | wrong_count
     row = _first(bad)[0]
     low, high = int(expected.required[row].sum()), int(expected.allowed[row].sum())
+    high = high if expected.most is None else int(expected.most[row])
     exact = expected.kept is not None and int(expected.kept[row]) >= 0
     wanted = f"{int(expected.kept[row])}" if expected.kept is not None and exact else (f"{low}" if low == high else f"{low} to {high}")
     lines = [f"Rows with a wrong set of tokens: {int(bad.sum())} / {bad.numel()}"]

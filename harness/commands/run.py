@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from harness import report
+from harness import regressions, report
 from harness.errors import UsageError
 from harness.machine.platforms import device_count, machine_platform
 from harness.machine.pool import Limits
@@ -73,6 +73,7 @@ def run_cells(**options: Any) -> int:
         progress, began = _Progress(len(left)), time.monotonic()
 
         def done(cell: Cell, result: Result) -> None:
+            result.notes += regressions.notes(selection.cases_dir, result.op, result.case)
             log.append(result)
             verdict = ledger.judge(result)
             rows.append((result, verdict))
@@ -139,6 +140,7 @@ def _print(rows: list[tuple[Result, Verdict]], selection: Selection, options: di
         click.echo(missing)
     if options["show_power"]:
         click.echo("\n" + report.power(result for result, _ in rows))
+        click.echo("\n" + report.least(result for result, _ in rows))
     if options["profile_harness"]:
         click.echo("\n" + report.harness_share(result for result, _ in rows))
 

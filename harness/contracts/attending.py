@@ -20,12 +20,13 @@ PARTIAL = 3.0
 @dataclass(frozen=True)
 class Attended:
     """The result for one sequence (or a stack of equally padded ones): `o` [..., q, heads, dv], `lse` [..., q, heads] (natural log,
-    -inf for a row that sees no key), `magnitude` the sum of P|V|, `inner` the error that scores may carry into o, `lse_inner` into
-    lse; all fp64."""
+    -inf for a row that sees no key), `magnitude` the sum of P|V|, `spread` the root of the sum of (P V)^2, `inner` the error that
+    scores may carry into o, `lse_inner` into lse; all fp64."""
 
     o: torch.Tensor
     lse: torch.Tensor
     magnitude: torch.Tensor
+    spread: torch.Tensor
     inner: torch.Tensor
     lse_inner: torch.Tensor
 
@@ -75,19 +76,23 @@ def attend(
     weights = torch.exp(scores - safe[..., None])
     # o = sum of w v, and a score's error e moves it by w e (v - o)
     moved, size = weights * error, v.abs()
-    magnitude = (by_kv_head(weights) @ size).view(*shape[:-1], v.shape[-1])
-    inner = (by_kv_head(moved) @ size).view(magnitude.shape) + moved.sum(-1, keepdim=True) * magnitude
+    summed = [weights, moved]
     if floor and some:
         top = scores.amax(-1, keepdim=True)
         top = top.masked_fill(top == -math.inf, 0.0)
-        small = torch.exp(scores - top).clamp_max_(floor) * torch.exp(top - safe[..., None])
-        inner += (by_kv_head(small) @ size).view(inner.shape)
+        summed.append(torch.exp(scores - top).clamp_max_(floor) * torch.exp(top - safe[..., None]))
+    sums = (torch.cat([by_kv_head(part) for part in summed], -2) @ size).chunk(len(summed), -2)  # one pass over |v|
+    magnitude, *inner = (part.reshape(*shape[:-1], v.shape[-1]) for part in sums)
+    o = (by_kv_head(weights) @ v).view(magnitude.shape)
+    spread = (by_kv_head(weights * weights) @ (size * size)).view(magnitude.shape).sqrt_()
+    lost = inner[0] + moved.sum(-1, keepdim=True) * o.abs()
     share = torch.exp(safe - lse.masked_fill(lse == -math.inf, math.inf))  # of the sinks and keys in the keys alone
     return Attended(
-        o=(by_kv_head(weights) @ v).view(magnitude.shape).transpose(-3, -2),
+        o=o.transpose(-3, -2),
         lse=lse.transpose(-2, -1),
         magnitude=magnitude.transpose(-3, -2),
-        inner=inner.transpose(-3, -2),
+        spread=spread.transpose(-3, -2),
+        inner=sum(inner[1:], lost).transpose(-3, -2),
         lse_inner=(moved.sum(-1) * share + 4 * rounding.FP32).transpose(-2, -1),
     )
 

@@ -15,6 +15,7 @@ class Close:
 
     value      fp64 golden values, any shape; may hold inf (must then be matched exactly)
     magnitude  fp64, broadcastable to value: the sum of |terms| of the last reduction (for O = P V: P |V|)
+    spread     fp64, broadcastable, or None (as magnitude): the root of the sum of squares of those terms, by which errors of random sign grow
     operand    relative rounding of an operand before that reduction (unit roundoff of bf16 where P is rounded to bf16); 0 for none
     inner      fp64, broadcastable: absolute error allowed from inner stages (scores, exponentials)
     terms      length of the reduction, for the accumulation error in fp32
@@ -24,6 +25,7 @@ class Close:
 
     value: torch.Tensor
     magnitude: torch.Tensor
+    spread: torch.Tensor | None = None
     operand: float = 0.0
     inner: torch.Tensor | float = 0.0
     terms: int = 1
@@ -51,6 +53,7 @@ class Filtered:
     required   bool: tokens every correct rule keeps
     allowed    bool: tokens a correct rule may keep; between the two lies the band that ties and summation order decide
     kept       int64 [rows] or None: exactly how many tokens are kept (declared tie policy `exactly-k`); -1 where the band decides
+    most       int64 [rows] or None: the most tokens that any correct rule keeps, where ties leave open which
     renormalise False where the kept weights must stay as they are
     inner      fp64, broadcastable: relative error allowed in each weight from inner stages (exponentials of rounded logits)
     """
@@ -61,6 +64,7 @@ class Filtered:
     kept: torch.Tensor | None = None
     renormalise: bool = True
     inner: torch.Tensor | float = 0.0
+    most: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,13 @@ def ragged(draw: Draw, batch: int, length: int, kind: str, low: int = 1) -> list
     return lengths
 
 
+def below_pages(batch: int, length: int, page_size: int, top_page: int) -> str | None:
+    """Why no pool whose highest page id in use is `top_page` (0: any) holds these requests, or None."""
+    pages = batch * -(-length // page_size)
+    least = pages + max(2, pages // 4) - 1  # what the scattered pages of the pool may reach
+    return None if top_page == 0 or top_page >= least else f"its pages have ids up to {least}, above {top_page}"
+
+
 def page_table(draw: Draw, lengths: list[int], page_size: int) -> Pages:
     """Scattered pages for these lengths in a pool with one spare page in four, none of them in order."""
     needed = [-(-n // page_size) for n in lengths]

@@ -24,3 +24,9 @@ def dot_roundoff(dtype: torch.dtype, fp32_dot: str) -> float:
 def operand_roundoff(dtype: torch.dtype, fp32_dot: str) -> float:
     """The rounding of the softmax weights before P V: to the operand dtype, or to tf32."""
     return dot_roundoff(dtype, fp32_dot) if dtype == torch.float32 else roundoff(dtype)
+
+
+def floor(dtype: torch.dtype) -> float:
+    """Half the least number of a format, which a softmax weight (at most 1) may lose; 0 for those with fp32's exponents, where it is below any budget."""
+    info = torch.finfo(dtype)
+    return 0.0 if info.tiny < 2.0**-100 else info.eps * info.tiny / 2

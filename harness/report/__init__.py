@@ -1,6 +1,6 @@
 """Results for people: the terminal's tables and the text of one failure. Pure."""
 
 from harness.report.failure import explain
-from harness.report.tables import harness_share, power, summary, totals
+from harness.report.tables import harness_share, least, power, summary, totals
 
-__all__ = ["explain", "harness_share", "power", "summary", "totals"]
+__all__ = ["explain", "harness_share", "least", "power", "summary", "totals"]

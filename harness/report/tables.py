@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from tabulate import tabulate
 
@@ -77,6 +78,26 @@ def power(results: Iterable[Result]) -> str:
             table.append([result.cell, str(figures["draws_a_row"]), seconds, f"{float(figures['p_value']):.3g}", *shown])
     headers = ["cell", "draws a row", "seconds", "p-value", *(f"bias of p = {token}" for token in tokens)]
     return tabulate(table, headers=headers, tablefmt="simple", disable_numparse=True) if table else "no cell drew often enough to show a bias"
+
+
+def least(results: Iterable[Result]) -> str:
+    """A line an op, provider, dtype and output that was judged by a budget: the least relative error that would have been found, of a
+    whole row and of one element (a share of its row's root mean square): the median cell's median row, and the worst row of all."""
+    groups: dict[tuple[str, ...], list[dict[str, float]]] = defaultdict(list)
+    for result in results:
+        for output, figures in result.figures.items():
+            if "scale_worst" in figures:
+                key = (result.op, result.provider, str(result.values.get("dtype", "")), output)
+                groups[key].append({name: float(figures[name]) for name in ("scale", "scale_worst", "element", "element_worst")})
+    table = []
+    for place, seen in groups.items():
+        shown = []
+        for name in ("scale", "element"):
+            middle, worst = median(figures[name] for figures in seen), max(figures[f"{name}_worst"] for figures in seen)
+            shown += [f"{100 * middle:.3g} %", f"{100 * worst:.3g} %"]
+        table.append([*place, str(len(seen)), *shown])
+    headers = ["op", "provider", "dtype", "output", "cells", "a row off by", "worst", "an element", "worst"]
+    return tabulate(table, headers=headers, tablefmt="simple", disable_numparse=True) if table else "no cell was judged by a budget"
 
 
 def harness_share(results: Iterable[Result]) -> str:

@@ -107,8 +107,16 @@ def v_dim(case: Case) -> int:
     return case.v_dim or case.dim
 
 
-def draw_batch(case: Case, draw: Draw, q_len: list[int], kv_len: list[int], *, causal: bool, window: int = -1) -> AttentionInputs:
-    """The inputs of requests with these numbers of queries and keys; queries are the last positions of their request."""
+def _behind(shift: int, pool: torch.Tensor) -> torch.Tensor:
+    """The pool with that many pages of 3.0 before its own."""
+    larger = torch.full((shift + pool.shape[0], *pool.shape[1:]), 3.0, device=pool.device).to(pool.dtype)
+    larger[shift:] = pool
+    return larger
+
+
+def draw_batch(case: Case, draw: Draw, q_len: list[int], kv_len: list[int], *, causal: bool, window: int = -1, top_page: int = 0) -> AttentionInputs:
+    """The inputs of requests with these numbers of queries and keys; queries are the last positions of their request. top_page > 0: the
+    highest page id in use, in a pool that large whose other pages hold 3.0."""
     pages: Pages = page_table(draw, kv_len, case.page)
     dtype, pool = dtype_of(case.dtype), cache_dtype(case)
     total = sum(q_len)
@@ -119,20 +127,26 @@ def draw_batch(case: Case, draw: Draw, q_len: list[int], kv_len: list[int], *, c
     if case.values == "low":
         q[..., ::2], k[..., ::2] = -128.0, 128.0
     sinks = draw.normal(case.heads, dtype=torch.bfloat16).float() if case.sinks == "sinks" else None
+    v = pages.fill_unowned(draw.normal(pages.count, case.page, case.kv_heads, v_dim(case))).to(pool)
+    k, slots, indices = k.to(pool), pages.slots, pages.indices
+    if top_page and len(indices):
+        shift = top_page - int(indices.max())
+        k, v = _behind(shift, k), _behind(shift, v)
+        indices, slots = indices + shift, [s + shift * case.page for s in slots]
     scaled = case.scales == "scaled"
     return AttentionInputs(
         case,
         draw.device,
         q=q.to(dtype),
-        k_pool=k.to(pool),
-        v_pool=pages.fill_unowned(draw.normal(pages.count, case.page, case.kv_heads, v_dim(case))).to(pool),
+        k_pool=k,
+        v_pool=v,
         q_len=q_len,
         prefix_len=[max(0, n - m) for n, m in zip(kv_len, q_len, strict=True)],
         kv_len=pages.lengths,
         qo_indptr=indptr(q_len, draw.device),
         kv_indptr=pages.indptr,
-        kv_indices=pages.indices,
-        slots=pages.slots,
+        kv_indices=indices,
+        slots=slots,
         scale=1 / math.sqrt(case.dim),
         soft_cap=case.soft_cap,
         sinks=sinks,

@@ -10,7 +10,7 @@ from harness.contracts.attention.golden import Attention, Visible, banded
 from harness.contracts.axes import Case, number, words
 from harness.contracts.inputs import Draw, dtype_of
 from harness.contracts.models import Geometry
-from harness.contracts.paging import LENGTHS, ragged
+from harness.contracts.paging import LENGTHS, below_pages, ragged
 from harness.contracts.registry import Semantics, Work, contract
 from harness.contracts.relations import strided
 from harness.contracts.relations.flags import attention_flags
@@ -37,13 +37,18 @@ class decode_attention(Attention):
         words("lengths", LENGTHS, "KV lengths of the requests", default="uniform"),
         WINDOW,
         *FLAGS,
+        number("top_page", "id", "highest page id in use; 0: as few pages as needed", default=0),
     )
     semantics = SEMANTICS
     relations = {**RAGGED, **PAGED, **KEYS, **padded(HEADS_IN, HEADS_OUT), "strided": strided("q"), **attention_flags()}
 
+    def impossible(self, case: Case) -> str | None:
+        """Why there is no such case, or None."""
+        return super().impossible(case) or below_pages(case.batch, case.length, case.page, case.top_page)
+
     def inputs(self, case: Case, draw: Draw) -> AttentionInputs:
         lengths = ragged(draw, case.batch, case.length, case.lengths)
-        return draw_batch(case, draw, [1] * case.batch, lengths, causal=True, window=case.window)
+        return draw_batch(case, draw, [1] * case.batch, lengths, causal=True, window=case.window, top_page=case.top_page)
 
     def visible(self, x: AttentionInputs, semantics: Semantics) -> Visible:
         return banded(x, "two-sided")

@@ -71,12 +71,11 @@ def _arithmetic(x: AttentionInputs, semantics: Semantics) -> _Arithmetic:
         word = "products" if x.case.heads == x.case.kv_heads else "cache"
     narrow = word in ("cache", "cached-prefix") and x.k_pool.dtype != x.q.dtype
     weights = x.k_pool.dtype if narrow else x.q.dtype
-    info = torch.finfo(weights)
     dot = rounding.dot_roundoff(x.q.dtype, semantics["fp32_dot"])
     return _Arithmetic(
         dot=max(dot, rounding.roundoff(x.q.dtype)) if word == "products" else dot,
         operand=rounding.operand_roundoff(weights, semantics["fp32_dot"]),
-        floor=0.0 if weights == torch.float32 else info.eps * info.tiny / 2,
+        floor=rounding.floor(weights),
         extra=_TANH * x.soft_cap if semantics["tanh"] == "approximate" else 0.0,
         narrow=narrow,
         fresh=word == "cached-prefix",
@@ -130,7 +129,7 @@ def golden(x: AttentionInputs, semantics: Semantics, visible: Visible) -> dict[s
     """o [tokens, heads, v_dim] and lse [tokens, heads]. A row that sees no key has o = 0, lse = -inf (with sinks counted: the sink)."""
     how = _arithmetic(x, semantics)
     shape = (x.q.shape[0], x.case.heads)
-    parts = {name: torch.zeros(*shape, v_dim(x.case), dtype=torch.float64, device=x.device) for name in ("o", "magnitude", "inner")}
+    parts = {name: torch.zeros(*shape, v_dim(x.case), dtype=torch.float64, device=x.device) for name in ("o", "magnitude", "spread", "inner")}
     parts |= {name: torch.zeros(shape, dtype=torch.float64, device=x.device) for name in ("lse", "lse_inner")}
     for stack in _stacks(x):
         queries, keys = (max(lengths[i] for i in stack) for lengths in (x.q_len, [len(s) for s in x.slots]))
@@ -148,7 +147,9 @@ def golden(x: AttentionInputs, semantics: Semantics, visible: Visible) -> dict[s
         lse = torch.logaddexp(lse, x.sinks.double())
     lse_inner = parts["lse_inner"] + (how.operand if semantics["mass"] == "operand" else 0.0)
     return {
-        "o": Close(parts["o"], parts["magnitude"], operand=how.operand, inner=parts["inner"], terms=max(1, *map(len, x.slots), 1), dtype=x.q.dtype),
+        "o": Close(
+            parts["o"], parts["magnitude"], parts["spread"], operand=how.operand, inner=parts["inner"], terms=max(1, *map(len, x.slots), 1), dtype=x.q.dtype
+        ),
         "lse": Close(lse, lse.masked_fill(lse.isinf(), 0.0).abs(), inner=lse_inner, dtype=torch.float32),
     }
 

@@ -144,12 +144,11 @@ def golden(x: LatentInputs, semantics: Semantics) -> dict[str, Close]:
     dtype = dtype_of(x.case.dtype)
     narrow = _narrow(x, semantics)
     weights = x.kv.dtype if narrow else dtype
-    info = torch.finfo(weights)
     q = (x.q.to(x.kv.dtype) if narrow else x.q).double() * x.q_scale
     flat = x.kv.view(-1, WIDTH)
-    how: dict[str, Any] = {"dot": rounding.dot_roundoff(dtype, semantics["fp32_dot"]), "floor": 0.0 if weights == torch.float32 else info.eps * info.tiny / 2}
+    how: dict[str, Any] = {"dot": rounding.dot_roundoff(dtype, semantics["fp32_dot"]), "floor": rounding.floor(weights)}
     shape = (x.q.shape[0], x.case.heads)
-    parts = {name: torch.zeros(*shape, LATENT, dtype=torch.float64, device=x.device) for name in ("o", "magnitude", "inner")}
+    parts = {name: torch.zeros(*shape, LATENT, dtype=torch.float64, device=x.device) for name in ("o", "magnitude", "spread", "inner")}
     parts |= {name: torch.zeros(shape, dtype=torch.float64, device=x.device) for name in ("lse", "lse_inner")}
     for stack in _stacks(x):
         count = x.q_len[stack[0]]
@@ -170,7 +169,7 @@ def golden(x: LatentInputs, semantics: Semantics) -> dict[str, Close]:
     operand = rounding.operand_roundoff(weights, semantics["fp32_dot"])
     lse_inner = parts["lse_inner"] + (operand if semantics["mass"] == "operand" else 0.0)
     return {
-        "o": Close(parts["o"], parts["magnitude"], operand=operand, inner=parts["inner"], terms=terms, dtype=dtype),
+        "o": Close(parts["o"], parts["magnitude"], parts["spread"], operand=operand, inner=parts["inner"], terms=terms, dtype=dtype),
         "lse": Close(lse, lse.masked_fill(lse.isinf(), 0.0).abs(), inner=lse_inner, dtype=torch.float32),
     }
 

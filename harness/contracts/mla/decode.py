@@ -9,7 +9,7 @@ from harness.contracts.axes import Case, number, words
 from harness.contracts.inputs import DTYPES, Draw, dtype_of
 from harness.contracts.mla.absorbed import CACHES, LATENT, ROPE, WIDTH, Absorbed, LatentInputs, draw_latent
 from harness.contracts.models import Geometry
-from harness.contracts.paging import LENGTHS, ragged
+from harness.contracts.paging import LENGTHS, below_pages, ragged
 from harness.contracts.registry import Work, contract
 from harness.contracts.relations import strided
 from harness.contracts.relations.heads import padded
@@ -44,9 +44,7 @@ class mla_decode(Absorbed):
 
     def impossible(self, case: Case) -> str | None:
         """Why there is no such case, or None."""
-        pages = case.batch * -(-case.length // case.page)
-        least = pages + max(2, pages // 4) - 1  # what the scattered pages of the pool may reach
-        return None if case.top_page == 0 or case.top_page >= least else f"its pages have ids up to {least}, above {case.top_page}"
+        return below_pages(case.batch, case.length, case.page, case.top_page)
 
     def inputs(self, case: Case, draw: Draw) -> LatentInputs:
         lengths = ragged(draw, case.batch, case.length, case.lengths, low=case.queries)

@@ -131,14 +131,13 @@ class mla_prefill:
     def reference(self, x: ExplicitInputs, semantics: Semantics) -> dict[str, Close]:
         dot = rounding.dot_roundoff(x.q.dtype, semantics["fp32_dot"])
         all_q, all_k, all_v, weights = self._operands(x, semantics)
-        floor = 0.0 if weights == torch.float32 else torch.finfo(weights).eps * torch.finfo(weights).tiny / 2
         most = max(1, _SCORES // (x.case.heads * max(1, *x.kv_len)))
-        done = [attend(all_q[q], all_k[k], all_v[k], x.scale, visible=mask, dot=dot, floor=floor) for q, k, mask in self._requests(x, most)]
-        parts = {name: torch.cat([getattr(part, name) for part in done]) for name in ("o", "magnitude", "inner", "lse", "lse_inner")}
+        done = [attend(all_q[q], all_k[k], all_v[k], x.scale, visible=mask, dot=dot, floor=rounding.floor(weights)) for q, k, mask in self._requests(x, most)]
+        parts = {name: torch.cat([getattr(part, name) for part in done]) for name in ("o", "magnitude", "spread", "inner", "lse", "lse_inner")}
         operand = rounding.operand_roundoff(weights, semantics["fp32_dot"])
         lse_inner = parts["lse_inner"] + (operand if semantics["mass"] == "operand" else 0.0)
         return {
-            "o": Close(parts["o"], parts["magnitude"], operand=operand, inner=parts["inner"], terms=max(1, *x.kv_len), dtype=x.q.dtype),
+            "o": Close(parts["o"], parts["magnitude"], parts["spread"], operand=operand, inner=parts["inner"], terms=max(1, *x.kv_len), dtype=x.q.dtype),
             "lse": Close(parts["lse"], parts["lse"].abs(), inner=lse_inner, dtype=torch.float32),
         }
 

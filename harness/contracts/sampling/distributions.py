@@ -9,13 +9,20 @@ from harness.contracts.axes import number, words
 from harness.contracts.inputs import DTYPES, Draw
 
 PROBS = ("random", "peaked", "flat", "ties", "onehot", "tail")
+# worked by hand: the first tokens of every row, in twentieths or hundredths, and what is left spread evenly over the others
+WORKED = {
+    "tied": (0.1, 0.2, 0.2, 0.2, 0.3),  # three tokens share the third place
+    "equality": (0.3, 0.1, 0.1, 0.5),  # two tokens hold exactly 0.8
+    "orders": (0.35, 0.25, 0.2, 0.05, 0.03),  # k = 4 and p = 0.82: four tokens of the whole mass, three of what top-k leaves
+}
 SPOILT = ("nan", "zero")
+FOUR = (0.1, 0.2, 0.3, 0.4)
 LOGITS = ("random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "onenan", "extreme")
 
 BATCH = number("batch", "b", "rows", least=0)
 VOCAB = number("vocab", "v", "vocabulary size")
-VALUES = words("values", PROBS, "input family", default="random")
-DRAWN_VALUES = words("values", PROBS + SPOILT, "input family; nan and zero spoil every second row", default="random")
+VALUES = words("values", (*PROBS, *WORKED, "halved"), "input family", default="random")
+DRAWN_VALUES = words("values", (*PROBS, *WORKED, "halved", *SPOILT), "input family; nan and zero spoil every second row", default="random")
 LOGIT_VALUES = words("values", LOGITS, "input family", default="random")
 DTYPE = words("dtype", DTYPES, "dtype of the input", default="fp32")
 FORM = words("form", ("scalar", "rows", "mixed"), "the parameter as a scalar, a tensor of equal rows, or rows that differ", default="scalar")
@@ -26,8 +33,16 @@ def probs(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype | 
 
     random: over 20 octaves; peaked: one token holds about 0.97; flat: all equal but one, which is 0; ties: four distinct
     weights; onehot: one token, the rest 0; tail: as random, with every second token a denormal; nan, zero: random with every
-    second row spoilt.
+    second row spoilt; halved: the lower half of the ids twice as probable as the upper; tied, equality, orders: as WORKED.
     """
+    if values in WORKED:
+        row = torch.tensor(WORKED[values][:vocab], dtype=torch.float64)
+        rest = (1 - row.sum()).clamp_min(0).masked_fill(row.sum() > 1 - 1e-9, 0.0) / max(1, vocab - len(row))
+        row = torch.cat((row, rest.expand(max(0, vocab - len(row)))))
+        return row.to(draw.device, dtype or torch.float32).repeat(batch, 1)
+    if values == "halved":
+        row = torch.where(torch.arange(vocab) < vocab // 2, 2.0, 1.0).double()
+        return (row / row.sum()).to(draw.device, dtype or torch.float32).repeat(batch, 1)
     if values == "flat":
         p = torch.full((batch, vocab), 1 / max(vocab - 1, 1), dtype=torch.float32, device=draw.device)
         return p.scatter_(1, draw.integers(batch, 1, low=0, high=vocab), 0.0 if vocab > 1 else 1.0).to(dtype or torch.float32)
@@ -59,8 +74,11 @@ def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype |
 
     random: standard deviation 2.3; peaked: one token 20 above; flat: equal in each row; ties: multiples of 1; masked: two
     tokens in three at -inf; allmasked: every second row all -inf; nan: every second row all NaN; onenan: one NaN in every
-    second row; extreme: up to 1e4 in size.
+    second row; extreme: up to 1e4 in size; four: .1 .2 .3 .4 and -inf.
     """
+    if values == "four":
+        row = torch.tensor((*FOUR, *[-math.inf] * vocab)[:vocab], device=draw.device)
+        return row.to(dtype or torch.float32).repeat(batch, 1)
     if values == "flat":
         return draw.normal(batch, 1, dtype=dtype, scale=2.0).repeat(1, vocab)
     x = draw.normal(batch, vocab, scale=2.0)

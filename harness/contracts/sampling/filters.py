@@ -15,11 +15,12 @@ OFF = 2.0  # a top-p target that filters nothing
 @dataclass(frozen=True)
 class Support:
     """`required`: every correct rule keeps it; `allowed`: some correct rule keeps it; both bool [rows, vocab]. `kept`: int64 [rows],
-    exactly how many are kept (-1: the band decides), or None where the tie policy leaves no count."""
+    exactly how many are kept (-1: the band decides), or None where the tie policy leaves no count; `most`: the most there may be."""
 
     required: torch.Tensor
     allowed: torch.Tensor
     kept: torch.Tensor | None = None
+    most: torch.Tensor | None = None
 
 
 def top_k(p: torch.Tensor, k: torch.Tensor, ties: str) -> Support:
@@ -78,7 +79,7 @@ def nucleus(p: torch.Tensor, k: torch.Tensor, target: torch.Tensor, ties: str, o
     low_count = (open_ranks & ((before < target - slack) | (place == 0) | off)).sum(-1)
     high_count = (open_ranks & ((before < target + slack) | (place == 0) | off)).sum(-1)
     unsure = (low_count != high_count) | (open_ranks & (ordered < SMALLEST)).any(-1)
-    return Support(required, allowed, torch.where(unsure, -1, high_count))
+    return Support(required, allowed, torch.where(unsure, -1, high_count), high_count)
 
 
 def min_p(p: torch.Tensor, share: torch.Tensor) -> Support:

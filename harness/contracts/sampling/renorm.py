@@ -56,7 +56,7 @@ class Filter(ABC):
 
     def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Any]:
         s = self.support(x, semantics)
-        return {"probs": Filtered(x.probs.double(), s.required, s.allowed, s.kept, semantics.get("mass") != "original")}
+        return {"probs": Filtered(x.probs.double(), s.required, s.allowed, s.kept, semantics.get("mass") != "original", most=s.most)}
 
     def second(self, x: Inputs, semantics: Semantics) -> dict[str, torch.Tensor]:
         """Row by row in plain Python."""

@@ -111,8 +111,7 @@ class _Selected:
     @staticmethod
     def _golden(x: SelectedInputs, dtype: torch.dtype, narrow: bool, fp32_dot: str) -> dict[str, Close]:
         weights = x.kv.dtype if narrow else dtype
-        info = torch.finfo(weights)
-        how: dict[str, Any] = {"dot": rounding.dot_roundoff(dtype, fp32_dot), "floor": 0.0 if weights == torch.float32 else info.eps * info.tiny / 2}
+        how: dict[str, Any] = {"dot": rounding.dot_roundoff(dtype, fp32_dot), "floor": rounding.floor(weights)}
         q = (x.q.to(x.kv.dtype) if narrow else x.q).double()[:, None]
         indices = x.indices[:, 0].long()
         step = max(1, _GATHERED // (x.case.k * max(WIDTH, x.case.heads)))
@@ -121,11 +120,11 @@ class _Selected:
             rows = slice(low, low + step)
             kv = x.kv[indices[rows].clamp_min(0)].double()  # [n, k, 1, 576]
             done.append(attend(q[rows], kv, kv[..., :LATENT], x.scale, visible=(indices[rows] >= 0)[:, None], **how))
-        parts = {name: torch.cat([getattr(part, name) for part in done])[:, 0] for name in ("o", "magnitude", "inner", "lse", "lse_inner")}
+        parts = {name: torch.cat([getattr(part, name) for part in done])[:, 0] for name in ("o", "magnitude", "spread", "inner", "lse", "lse_inner")}
         lse = parts["lse"]
         operand = rounding.operand_roundoff(weights, fp32_dot)
         return {
-            "o": Close(parts["o"], parts["magnitude"], operand=operand, inner=parts["inner"], terms=x.case.k, dtype=dtype),
+            "o": Close(parts["o"], parts["magnitude"], parts["spread"], operand=operand, inner=parts["inner"], terms=x.case.k, dtype=dtype),
             "lse": Close(lse, lse.masked_fill(lse.isinf(), 0.0).abs(), inner=parts["lse_inner"], dtype=torch.float32),
         }
 
