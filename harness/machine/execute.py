@@ -17,6 +17,7 @@ from harness import checks
 from harness.contracts import Case, Draw, Expected, Inputs, Op, Semantics, fingerprint, make_inputs, op
 from harness.machine.classify import classify, poisons, words_of
 from harness.machine.memory import Guarded, Scratch
+from harness.machine.others import judged_by_others
 from harness.machine.platforms import EVIDENCE, Device, synchronise
 from harness.machine.shares import Shares, listen_to_triton
 from harness.providers import Provider, versions
@@ -48,8 +49,9 @@ class Bench:
         listen_to_triton()
         self._cases: OrderedDict[tuple[str, str, int], _Prepared] = OrderedDict()
 
-    def run(self, case: Case, provider: Provider, platform: str, seed: int = 0, *, gates: bool = True) -> tuple[Result, bool]:
-        """The cell's result, and whether the device context is still usable. `gates` False: what the library's dispatch refuses is tried."""
+    def run(self, case: Case, provider: Provider, platform: str, seed: int = 0, *, gates: bool = True, rivals: bool = False) -> tuple[Result, bool]:
+        """The cell's result, and whether the device context is still usable. `gates` False: what the library's dispatch refuses is
+        tried; `rivals`: the rules of others judge as well."""
         shares = Shares()
         result = Result(
             cell=f"{case.op}[{provider.name}-{case.id}]",
@@ -73,13 +75,13 @@ class Bench:
         elif gates and (gate := provider.gated(case, self.device.facts.get("arch", ""))):
             result.status, result.reason, result.detail = "refused", "gate", gate
         else:
-            healthy = self._judge(case, provider, result, shares)
+            healthy = self._judge(case, provider, result, shares, rivals)
         if result.status in ("unsupported", "missing") or result.reason == "gate":  # nothing ran
             result.evidence = "none"
         result.seconds = shares.close()
         return result, healthy
 
-    def _judge(self, case: Case, provider: Provider, result: Result, shares: Shares) -> bool:
+    def _judge(self, case: Case, provider: Provider, result: Result, shares: Shares, rivals: bool) -> bool:
         declared = op(case.op)
         scratch = Scratch(self.device.string)
         stage = "inputs"
@@ -93,7 +95,7 @@ class Bench:
             outputs = self._call(declared, prepared.x, provider, scratch, shares, seed=2 * result.seed)
             stage = "check"
             with shares.phase("check"):
-                doubtful = self._check(declared, prepared, semantics, scratch, outputs, result)
+                doubtful = self._check(declared, prepared, semantics, scratch, outputs, result, rivals=rivals)
             if doubtful:
                 stage = "provider"
                 self._again(declared, prepared.x, semantics, provider, shares, result)
@@ -175,6 +177,7 @@ class Bench:
         result: Result,
         *,
         confirm: bool = False,
+        rivals: bool = False,
     ) -> bool:
         """Judges every output; whether all that is wrong is draws that deserve a second look."""
         golden = prepared.golden[_key(semantics)]
@@ -202,6 +205,8 @@ class Bench:
             if not outcome.right and result.status == "pass":
                 _found(result, _unwritten(scratch, outputs.get(name), outcome), name, outcome.text)
                 doubtful = outcome.suspicious
+        if rivals:
+            result.rivals = judged_by_others(declared, prepared.x, outputs, golden)
         return doubtful
 
 
