@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import queue
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -125,6 +128,12 @@ class Session:
                 thread.join()
         if failures:
             raise failures[0]
+
+    def kill(self, slot: int) -> None:
+        """Kills the slot's process where it stands: its cell becomes a crash. For a worker that outlasts every limit."""
+        if slot in self._workers and self._workers[slot].pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._workers[slot].pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Ends the workers and the zygote; a cell that still runs is given up."""

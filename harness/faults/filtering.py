@@ -166,7 +166,8 @@ def gives_masked_tokens_a_little(x: Any) -> Any:
 @fault("temperature_softmax", "mismatch", "numerics", batch=4, vocab=111, values="onenan")
 def turns_another_rows_values_to_nan(x: Any) -> Any:
     probs = eager(x)
-    return torch.where(probs.isnan().any(1).roll(1)[:, None], torch.nan, probs)
+    spoilt = probs.isnan().any(1)
+    return torch.where(spoilt.roll(1)[:, None], torch.nan, probs.masked_fill(spoilt[:, None], 0.0))
 
 
 @fault("temperature_softmax", "hang", "time limit", slow=True, bug="FI#1049", batch=3, vocab=111, values="masked")
