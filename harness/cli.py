@@ -211,6 +211,7 @@ def symbols(**options: Any) -> None:
     "--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Plant the faults that this declares too (default: those on the shelf alone)."
 )
 @click.option("--check", "checks", multiple=True, metavar="NAME[,NAME]", help="Only the faults of these checks (default: all).")
+@click.option("--fault", "faults", multiple=True, metavar="NAME[,NAME]", help="Only these faults, by the name of their provider (default: all).")
 @click.option("--clean", type=click.IntRange(min=0), help="Clean cells that must pass (default: 1000; ci 150).")
 @click.option("--mutants", type=click.IntRange(min=0), help="Mutants of SGLang's kernels (default: 320; ci 40; 0: none).")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of inputs and of what is drawn (default: from the clock; ci 0).")

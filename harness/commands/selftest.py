@@ -37,6 +37,7 @@ def try_harness(**options: Any) -> int:
         clean=sizes["clean"] if options["clean"] is None else options["clean"],
         mutants=sizes["mutants"] if options["mutants"] is None else options["mutants"],
         checks=names(options["checks"]),
+        faults=names(options["faults"]),
         workers=options["workers"] or min(8, os.cpu_count() or 1),
     )
     record = run(plan, say=lambda line: click.echo(line, err=True))

@@ -9,7 +9,7 @@ from typing import Any
 from harness.contracts import Case, Drawn, Expected, Filtered, Inputs, op
 from harness.contracts._torch import torch
 from harness.errors import UsageError
-from harness.providers import implements, providers
+from harness.providers import Provider, implements, providers
 
 EVERYWHERE = frozenset({"cuda", "rocm", "cpu"})
 # checks by the reason that a mismatch has, and by the status of what is none
@@ -74,8 +74,14 @@ class Fault:
         """The case that shows it, the only one it accepts. Not for a swept fault, which takes any."""
         return op(self.op).axes.case(**(self.point or _SMALL[self.op]))
 
+    @property
+    def made(self) -> Provider:
+        """The wrong provider itself."""
+        return _MADE[self.provider]
+
 
 FAULTS: dict[str, Fault] = {}
+_MADE: dict[str, Provider] = {}
 
 
 def fault(
@@ -115,7 +121,7 @@ def fault(
             return None if planted.swept or case == planted.case else f"planted on {planted.case.id} alone"
 
         declared = implements(op_name, library="torch", name=name, platforms=platforms, accepts=accepts, semantics=semantics)(made)
-        FAULTS[name] = planted
+        FAULTS[name], _MADE[name] = planted, providers()[op_name, name]
         return declared
 
     return declare

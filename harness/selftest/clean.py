@@ -13,7 +13,7 @@ from scipy import special
 from harness.contracts import ops
 from harness.faults import FAULTS
 from harness.machine.pool import Limits
-from harness.providers import Provider, providers, providers_of
+from harness.providers import Provider, providers_of
 from harness.selection import Cell, cell, preset_cases, standing
 from harness.selftest.planted import reachable
 from harness.session import Session
@@ -73,7 +73,7 @@ def controls(machine: str, folder: Path) -> list[Cell]:
             cells += [cell(provider, case, platform) for provider, platform in able if case in small or platform == machine]
     for fault in FAULTS.values():
         if fault.status == "pass" and not fault.slow and not fault.swept and machine in fault.platforms:
-            cells.append(cell(providers()[fault.op, fault.provider], fault.case, machine))
+            cells.append(cell(fault.made, fault.case, machine))
     return [chosen for chosen in {chosen.id: chosen for chosen in cells}.values() if not chosen.status]
 
 

@@ -16,7 +16,6 @@ from harness.errors import HarnessError
 from harness.faults import Fault
 from harness.faults.shelf import check_of
 from harness.machine.pool import Limits
-from harness.providers import providers
 from harness.selection import Cell, preset_cases, standing
 from harness.session import Session
 from harness.store.results import FINDINGS, Result
@@ -137,14 +136,13 @@ class Bench:
             session.share(faults, one, workers)
 
     def _tried(self, fault: Fault, session: Session, guard: Guard, slot: int) -> Trial:
-        provider = providers()[fault.op, fault.provider]
-        platform, status, why = standing(provider, self.machine)
+        platform, status, why = standing(fault.made, self.machine)
         if status:
             raise HarnessError(f"fault {fault.provider} cannot run on {self.machine}: {why}")
         began, told, cells = time.monotonic(), None, 0
         for case in cases_of(fault, self.folder):
             with guard.over(slot):
-                result = session.run(Cell(fault.op, provider, case, platform), slot)
+                result = session.run(Cell(fault.op, fault.made, case, platform), slot)
             cells += 1
             told = result if told is None or (told.status not in FOUND and result.status in FOUND) else told
             if catches(fault, result):

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.checks.rivals import CANNOT, FAILS, PASSES, RULES
-from harness.faults import CHECKS, FAULTS
+from harness.errors import unknown
+from harness.faults import CHECKS, FAULTS, Fault
 from harness.selftest.clean import Clean, bound, run_clean
 from harness.selftest.planted import Bench, Trial
 from harness.store.ledger import Ledger
@@ -25,6 +26,7 @@ class Plan:
     """What a selftest runs: how many clean cells and mutants, and the seed of inputs and choices.
 
     checks  only the faults of these checks, and those that name none; empty: all
+    faults  only the faults of these names; empty: all
     """
 
     machine: str
@@ -35,6 +37,7 @@ class Plan:
     clean: int = 1000
     mutants: int = 300
     checks: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
     workers: int = 2
 
 
@@ -45,8 +48,7 @@ def run(plan: Plan, say: Callable[[str], None] = lambda line: None) -> dict[str,
     """The record of a selftest, as `--json` gives it: docs/selftest.md names its fields."""
     began = time.monotonic()
     bench = Bench(plan.machine, plan.folder, ("harness.faults", *plan.plugins), plan.seed)
-    faults = [fault for fault in FAULTS.values() if fault.status != "pass" or fault.slow]
-    faults = [fault for fault in faults if plan.machine in fault.platforms and (not plan.checks or fault.check in plan.checks or not fault.check)]
+    faults = _chosen(plan)
     trials: list[Trial] = []
     bench.quick(faults, trials.append, plan.workers)
     waiting, failures = _beside(lambda: bench.slow(faults, trials.append))
@@ -60,6 +62,18 @@ def run(plan: Plan, say: Callable[[str], None] = lambda line: None) -> dict[str,
     place = {fault.provider: number for number, fault in enumerate(faults)}
     trials.sort(key=lambda trial: place[trial.fault.provider])
     return _record(plan, trials, outcomes, clean, time.monotonic() - began)
+
+
+def _chosen(plan: Plan) -> list[Fault]:
+    """The faults that the plan asks for. Raises UsageError for a name that nobody declared, or a check that there is not."""
+    for name in plan.faults:
+        if name not in FAULTS:
+            raise unknown("fault", name, FAULTS)
+    for name in plan.checks:
+        if name not in CHECKS:
+            raise unknown("check", name, CHECKS)
+    chosen = [fault for fault in FAULTS.values() if plan.machine in fault.platforms and (fault.status != "pass" or fault.slow)]
+    return [fault for fault in chosen if (not plan.checks or fault.check in ("", *plan.checks)) and (not plan.faults or fault.provider in plan.faults)]
 
 
 def _beside(work: Callable[[], None]) -> tuple[threading.Thread, list[BaseException]]:
