@@ -3,7 +3,7 @@
 A plugin adds its own with `@fault`: docs/selftest.md.
 """
 
-from harness.faults import answering, attending, controls, drawing, dying, filtering, gating, latent, oracles, raising, sampling, waiting, writing  # noqa: F401
+from harness.faults import answering, attending, controls, drawing, dying, filtering, gating, hiding, latent, oracles, raising, sampling, waiting, writing  # noqa: F401
 from harness.faults.shelf import CHECKS, FAULTS, Fault, eager, fault, right
 
 __all__ = ["CHECKS", "FAULTS", "Fault", "eager", "fault", "right"]

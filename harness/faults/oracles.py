@@ -106,6 +106,32 @@ class leaves_one_element_unwritten:
         self.o.view(-1)[:-1], self.lse[:] = o.reshape(-1)[:-1], lse
 
 
+@fault("decode_attention", "mismatch", "unwritten", bug="FA#2842", **{**FINE, "lengths": "empty"})
+class leaves_an_empty_row_unwritten:
+    """An early exit: what should be zero is whatever the buffer held."""
+
+    def prepare(self, x: Any, scratch: Any) -> None:
+        self.x, self.o = x, scratch.output("o", *x.q.shape, dtype=x.q.dtype)
+        self.lse = scratch.output("lse", *x.q.shape[:2], dtype=torch.float32)
+
+    def run(self) -> None:
+        o, lse = eager(self.x)
+        full = self.x.kv_len > 0
+        self.o[full], self.lse[:] = o[full], lse
+
+
+@fault("top_k_renorm", "mismatch", "unwritten", batch=3, vocab=111, k=10)
+class writes_what_it_keeps_alone:
+    """The tokens it removes stay as the buffer was: zero, when nobody fills it."""
+
+    def prepare(self, x: Any, scratch: Any) -> None:
+        self.x, self.probs = x, scratch.output("probs", like=x.probs)
+
+    def run(self) -> None:
+        kept = eager(self.x)
+        self.probs[kept > 0] = kept[kept > 0]
+
+
 @fault("decode_attention", "mismatch", "out-of-bounds", **FINE)
 class writes_one_head_too_many:
     """The row after the last one, 2 KiB past it: not next to the buffer."""
