@@ -48,9 +48,12 @@ def draws_well(x: Any) -> Any:
 @fault("sample", "pass", **ROWS)
 def was_unlucky_once(x: Any) -> Any:
     """A clean control that must pass by its second look: in the first draws a token lies five deviations off, as it may once in a while."""
+    return _unlucky(x) if x.draws == MANY["draws"] else _draw(_weights(x), x.draws)
+
+
+def _unlucky(x: Any) -> torch.Tensor:
+    """Draws as even as can be in a random order, but that the best token of the first row comes five deviations too often."""
     weights = _weights(x)
-    if x.draws != MANY["draws"]:
-        return _draw(weights, x.draws)
     even = (torch.arange(x.draws, dtype=torch.float64, device=x.device) + 0.5) / x.draws
     ids = _inverse(weights, even.expand(3, -1).contiguous()).gather(1, torch.rand(3, x.draws, device=x.device).argsort(1))
     best = int(weights[0].argmax())

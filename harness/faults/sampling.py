@@ -7,7 +7,7 @@ from typing import Any
 from harness.contracts import op
 from harness.contracts._torch import torch
 from harness.errors import Unsupported
-from harness.faults.drawing import FILTERED, MANY, ROWS, _accepted, _coins, _draw, _emit, _inverse, _last, _seeded, _weights
+from harness.faults.drawing import FILTERED, MANY, ROWS, _accepted, _coins, _draw, _emit, _inverse, _last, _seeded, _unlucky, _weights
 from harness.faults.shelf import eager, fault
 
 CHAIN: dict[str, Any] = {"batch": 4000, "slots": 3, "vocab": 20, "values": "drawn"}
@@ -118,6 +118,18 @@ def draws_evenly_spread(x: Any) -> Any:
     """Coins on a grid, sorted: every frequency is right to a draw, and no draw is random."""
     coins = (torch.arange(x.draws, dtype=torch.float64) + 0.5) / x.draws
     return _inverse(_weights(x), coins.expand(3, -1).contiguous())
+
+
+@fault("sample", "mismatch", "distribution", **ROWS)
+def is_unlucky_every_time(x: Any) -> Any:
+    """Five deviations off in the first look, which chance may explain, and five more in the second, which it may not."""
+    return _unlucky(x)
+
+
+@fault("top_k_top_p_sample", "mismatch", "distribution", semantics={"ties": "exactly-k"}, **{**FILTERED, "k": 55, "p": 1.0, "values": "ties"})
+def draws_every_tie(x: Any) -> Any:
+    """It declares that it cuts ties at the k-th place."""
+    return _draw(_weights(x), x.draws)
 
 
 @fault("min_p_sample", "mismatch", "distribution", batch=3, min_p=0.1, **MANY)
