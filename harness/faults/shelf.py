@@ -105,8 +105,9 @@ def fault(
     """
     if check and check not in CHECKS:
         raise UsageError(f"fault of {op_name!r}: there is no check {check!r}; there are {', '.join(CHECKS)}")
+    axes = op(op_name).axes
     if point:
-        op(op_name).axes.case(**point)
+        axes.case(**point)
 
     def declare(made: Any) -> Any:
         name, source = f"fault_{made.__name__}", f"{made.__module__}:{made.__qualname__}"
