@@ -68,7 +68,7 @@ def errs_a_little_in_some_of_many_rows(x: Any) -> Any:
 
 
 @fault("mla_decode", "mismatch", "numerics", bug="aiter#3062", batch=1, heads=1, length=4, top_page=65540, dtype="fp16")
-def cuts_page_ids_to_16_bits(x: Any) -> Any:
+def loses_the_upper_bits_of_page_ids(x: Any) -> Any:
     return eager(x.copy_with(slots=[s & 0xFFFF for s in x.slots]))
 
 
