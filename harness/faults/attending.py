@@ -119,7 +119,7 @@ def interleaves_its_kv_heads(x: Any) -> Any:
 
 
 @fault("decode_attention", "mismatch", "numerics", bug="FI#1193", **{**PLAIN, "soft_cap": 5.0})
-def ignores_the_soft_cap(x: Any) -> Any:
+def computes_without_its_soft_cap(x: Any) -> Any:
     return eager(x.copy_with(soft_cap=0.0))
 
 
@@ -144,7 +144,7 @@ def ignores_the_value_scale(x: Any) -> Any:
 
 
 @fault("decode_attention", "mismatch", "numerics", **{**PLAIN, "window": 9})
-def ignores_the_window(x: Any) -> Any:
+def computes_without_its_window(x: Any) -> Any:
     return eager(x.copy_with(window=-1))
 
 

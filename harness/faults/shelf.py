@@ -38,8 +38,11 @@ _SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-def check_of(status: str, reason: str) -> str:
-    """The check that says `status` and `reason`; what a provider raises, or how it ends, is told by isolation."""
+def check_of(status: str, reason: str, values: Mapping[str, Any]) -> str:
+    """The check that says `status` and `reason` of a case with these axes: invariants where the case is about a relation between
+    calls; what a provider raises, or how it ends, is told by isolation."""
+    if status == "mismatch" and "relation" in values:
+        return "invariants"
     if status == "mismatch":
         return _OF_REASON.get(reason, "")
     return _OF_STATUS.get(status, "isolation")
@@ -115,7 +118,7 @@ def fault(
             raise UsageError(f"two faults are called {made.__name__!r}: {FAULTS[name].source} and {source}")
         foreign = not made.__module__.startswith("harness.faults.")
         everywhere = not point and (foreign or op_name not in _SMALL if swept is None else swept)
-        found_by = check or (check_of(status, reason) if status else "")
+        found_by = check or (check_of(status, reason, point) if status else "")
         planted = Fault(op_name, name, status, reason, frozenset(platforms), slow, point or None, found_by, bug, everywhere, source)
 
         def accepts(case: Case) -> str | None:

@@ -46,7 +46,7 @@ def catches(fault: Fault, result: Result) -> bool:
     """Whether this is the verdict that the fault must get: its status and reason, or a finding of its check, or, if it names none, any."""
     if fault.status and (result.status, result.reason) != (fault.status, fault.reason or result.reason):
         return False
-    named = not fault.check or fault.check in (check_of(result.status, result.reason), result.reason, result.status)
+    named = not fault.check or fault.check in (check_of(result.status, result.reason, result.values), result.reason, result.status)
     return named and (bool(fault.status) or result.status in FOUND)
 
 
