@@ -120,6 +120,13 @@ def draws_evenly_spread(x: Any) -> Any:
     return _inverse(_weights(x), coins.expand(3, -1).contiguous())
 
 
+@fault("sample", "mismatch", "reused-random", bug="aiter#2035, fi#978", **ROWS)
+def draws_the_same_in_every_call(x: Any) -> Any:
+    """One call is as random as can be; its offset never goes on to the next."""
+    made = torch.Generator().manual_seed(1234)
+    return torch.multinomial(x.probs.double().cpu(), x.draws, replacement=True, generator=made).to(x.device)
+
+
 @fault("sample", "mismatch", "distribution", **ROWS)
 def is_unlucky_every_time(x: Any) -> Any:
     """Five deviations off in the first look, which chance may explain, and five more in the second, which it may not."""
