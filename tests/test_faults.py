@@ -1,4 +1,4 @@
-"""Every planted fault gets exactly the verdict it declares, through a real worker, and no other cell is harmed."""
+"""Each planted fault gets exactly the verdict it declares, through a real worker, and no other cell is harmed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ MACHINE = machine_platform()
 for fault in FAULTS.values():
     registry._providers.pop((fault.op, fault.provider), None)
 SMALL = Limits(run=3.0, build=8.0) if MACHINE == "cpu" else Limits(run=15.0, build=25.0)
-HERE = [fault for fault in FAULTS.values() if MACHINE in fault.platforms and not fault.swept]
+# those that may harm what comes after them; `kernel-parity selftest` tries the whole shelf
+ROOMS = tuple(f"harness.faults.{name}:" for name in ("answering", "dying", "raising", "waiting", "writing"))
+HERE = [fault for fault in FAULTS.values() if MACHINE in fault.platforms and fault.source.startswith(ROOMS)]
 
 
 def cell_of(fault: Fault) -> Cell:
