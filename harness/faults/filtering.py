@@ -10,7 +10,7 @@ from harness.faults.shelf import eager, fault
 ROWS: dict[str, Any] = {"batch": 3, "vocab": 111}
 MIXED: dict[str, Any] = {"batch": 8, "vocab": 111, "k": 10, "form": "mixed"}
 NUCLEUS: dict[str, Any] = {"batch": 3, "vocab": 500, "p": 0.9}
-BOTH: dict[str, Any] = {"batch": 3, "vocab": 111, "k": 4, "p": 0.82}
+BOTH: dict[str, Any] = {"batch": 100, "vocab": 111, "k": 4, "p": 0.82}
 
 
 def _ranked(x: Any, keep: torch.Tensor) -> torch.Tensor:
@@ -60,7 +60,7 @@ def masks_every_token_at_p_0(x: Any) -> Any:
 
 @fault("top_k_renorm", "mismatch", "support", bug="vllm#50979", **ROWS, k=55, values="ties")
 def cuts_ties_that_it_promised_to_keep(x: Any) -> Any:
-    return _ranked(x, (torch.arange(111) < 55).expand(3, -1))
+    return _ranked(x, (torch.arange(111) < 55).expand(len(x.probs), -1))
 
 
 @fault("top_k_renorm", "mismatch", "support", bug="fi#3774", semantics={"ties": "exactly-k"}, **ROWS, k=55, values="ties")
@@ -73,7 +73,7 @@ def breaks_ties_across_the_edge(x: Any) -> Any:
     """Exactly k tokens, one of them less probable than one left out."""
     keep = torch.arange(111) < 55
     keep[0], keep[-1] = False, True
-    return _ranked(x, keep.expand(3, -1))
+    return _ranked(x, keep.expand(len(x.probs), -1))
 
 
 @fault("top_k_top_p_filter", "mismatch", "support", bug="sglang#36173", **BOTH)
@@ -192,7 +192,7 @@ def picks_one_wrong_token(x: Any) -> Any:
     return ids
 
 
-@fault("greedy", "mismatch", "support", batch=3, vocab=70000)
+@fault("greedy", "mismatch", "support", batch=64, vocab=70000)
 def holds_ids_in_16_bits(x: Any) -> Any:
     return x.logits.argmax(1).to(torch.int16).to(torch.int32)
 
