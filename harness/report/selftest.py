@@ -58,8 +58,9 @@ def _survivors(survivors: list[Mapping[str, Any]]) -> list[str]:
 def _last(record: Mapping[str, Any]) -> str:
     rate = record["false_alarm_rate_upper_95"]
     killed = f"{record['killed']} of {plural(record['mutants'], 'mutant')} killed ({record['equivalent']} more are equivalent), " if record["mutants"] else ""
+    bounded = f" (rate below {100 * rate:.2g} % at 95 %)" if record["clean"] else ""
     return (
         f"{'passed' if record['passed'] else 'FAILED'}: {record['caught']} of {plural(record['planted'], 'fault')} caught, {killed}"
-        f"{plural(record['false_alarms'], 'alarm')} in {plural(record['clean'], 'clean cell')} (rate below {100 * rate:.2g} % at 95 %); "
+        f"{plural(record['false_alarms'], 'alarm')} in {plural(record['clean'], 'clean cell')}{bounded}; "
         f"seed {record['seed']}, {record['seconds']:.0f} s"
     )
