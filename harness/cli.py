@@ -207,6 +207,29 @@ def symbols(**options: Any) -> None:
     sys.exit(scan(**options))
 
 
+@cli.command()
+@click.option("--preset", type=click.Choice(["full", "ci"]), default="full", show_default=True, help="How much: full (minutes), or CI's part of it.")
+@click.option(
+    "--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Plant the faults that this declares too (default: those on the shelf alone)."
+)
+@click.option("--check", "checks", multiple=True, metavar="NAME[,NAME]", help="Only the faults of these checks (default: all).")
+@click.option("--fault", "faults", multiple=True, metavar="NAME[,NAME]", help="Only these faults, by the name of their provider (default: all).")
+@click.option("--clean", type=click.IntRange(min=0), help="Clean cells that must pass (default: 1000; ci 150).")
+@click.option("--mutants", type=click.IntRange(min=0), help="Mutants of SGLang's kernels (default: 320; ci 40; 0: none).")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of inputs and of what is drawn (default: from the clock; ci 0).")
+@click.option("--json", "json_to", metavar="FILE|-", help="Write the record there as JSON, - for standard output in place of the tables (default: no).")
+@click.option("--workers", type=click.IntRange(min=1), help="Worker processes (default: one a core, at most 8).")
+@click.option("--platform", help="cuda, rocm or cpu (default: what the device files show).")
+@click.option(
+    "--cases", "cases_dir", metavar="DIR", help="Folder with presets and ledger.toml (default: $KERNEL_PARITY_CASES, else cases/ beside the package)."
+)
+def selftest(**options: Any) -> None:
+    """Try the harness itself: planted faults and mutants it must find, clean cells it must leave alone; exit 1 when it does not."""
+    from harness.commands.selftest import try_harness
+
+    sys.exit(try_harness(**options))
+
+
 def main() -> None:
     """The entry point: user errors are one line on stderr with their exit code, never a traceback."""
     from harness.errors import HarnessError, UsageError

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import queue
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import TypeVar
 
 from harness.errors import HarnessError
 from harness.machine.pool import Limits, Worker, Zygote
@@ -14,6 +18,7 @@ from harness.providers import versions
 from harness.selection import Cell
 from harness.store.results import Result
 
+T = TypeVar("T")
 _CASES = 16  # of one op, that a worker takes at a time
 _JOIN = 5.0  # how long a thread may take to see that its worker is gone, seconds
 
@@ -50,9 +55,13 @@ def same_bits(first: Result, second: Result, promises: frozenset[str]) -> Result
 class Session:
     """Workers on this machine's devices, started when the first cell needs one."""
 
-    def __init__(self, machine: str, *, plugins: tuple[str, ...] = (), limits: Limits | None = None, seed: int = 0, first_device: int = 0) -> None:
+    def __init__(
+        self, machine: str, *, plugins: tuple[str, ...] = (), limits: Limits | None = None, seed: int = 0, first_device: int = 0, rivals: bool = False
+    ) -> None:
+        """`seed` is that of the inputs, and may be changed between cells; `rivals`: the rules of others judge too."""
         self.machine = machine
         self.seed = seed
+        self._rivals = rivals
         self._plugins = plugins
         self._limits = limits
         self._first = first_device
@@ -79,7 +88,7 @@ class Session:
         """One cell's result."""
         if cell.case is None or cell.status:
             return unrun(cell, self.seed)
-        request = Request(cell.op, cell.case.id, cell.provider.name, cell.platform, self.seed, gates)
+        request = Request(cell.op, cell.case.id, cell.provider.name, cell.platform, self.seed, gates, self._rivals)
         result = self._worker(slot).run(request)
         if cell.case.point.get("relation") == "process" and result.status == "pass":
             self._worker(slot).renew()
@@ -97,20 +106,28 @@ class Session:
 
     def run_all(self, cells: Sequence[Cell], done: Callable[[Cell, Result], None], workers: int = 1) -> None:
         """Every cell, case by case over `workers` workers; `done` is called once a cell, never by two threads at once."""
-        groups: queue.SimpleQueue[list[Cell]] = queue.SimpleQueue()
-        for chunk in _chunks(cells, workers):
-            groups.put(chunk)
+
+        def work(chunk: list[Cell], slot: int) -> None:
+            for cell in chunk:
+                result = self.run(cell, slot)
+                with self._lock:
+                    if self._closed:  # interrupted: what ended this cell was its worker's end
+                        return
+                    done(cell, result)
+
+        self.share(_chunks(cells, workers), work, workers)
+
+    def share(self, tasks: Sequence[T], work: Callable[[T, int], None], workers: int = 1) -> None:
+        """Calls `work(task, slot)` for every task, in order, over `workers` threads: each has its slot, and so its worker, to itself."""
+        waiting: queue.SimpleQueue[T] = queue.SimpleQueue()
+        for task in tasks:
+            waiting.put(task)
         failures: list[BaseException] = []
 
         def drain(slot: int) -> None:
             try:
-                while not failures:
-                    for cell in groups.get_nowait():
-                        result = self.run(cell, slot)
-                        with self._lock:
-                            if self._closed:  # interrupted: what ended this cell was its worker's end
-                                return
-                            done(cell, result)
+                while not (failures or self._closed):
+                    work(waiting.get_nowait(), slot)
             except queue.Empty:
                 return
             except BaseException as error:
@@ -126,6 +143,12 @@ class Session:
                 thread.join()
         if failures:
             raise failures[0]
+
+    def kill(self, slot: int) -> None:
+        """Kills the slot's process where it stands: its cell becomes a crash. For a worker that outlasts every limit."""
+        if slot in self._workers and self._workers[slot].pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._workers[slot].pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Ends the workers and the zygote; a cell that still runs is given up."""

@@ -71,6 +71,7 @@ def _smoke_decode():
     yield from line(name, "dim", DIMS, **small, dtype="fp16")
     yield point(name, **small, dim=192, v_dim=128, dtype="fp16")
     yield from line(name, "length", [1, 31, 32, 33, 63, 64, 65], **{k: v for k, v in small.items() if k != "length"}, dim=16, dtype="fp16")
+    yield from line(name, "length", [1, 15, 16, 17, 33], batch=1, heads=2, kv_heads=1, dim=16, page=16, dtype="fp16")
     yield from line(name, "window", [0, 6], **small, dim=16, dtype="fp16")
     for kv_heads in (1, 2):
         group = {"batch": 3, "heads": 2, "kv_heads": kv_heads, "length": 40, "dim": 16}
@@ -94,6 +95,7 @@ def _smoke_extend():
     yield from flagged(name, **{**three, "dim": 64}, lengths="ragged")
     yield from flagged(name, **{**three, "batch": 1, "dtype": "fp32"}, fp8=False)
     yield point(name, **three, sinks="sinks", window=3, lengths="empty")
+    yield from line(name, "prefix", [10, 11, 12], batch=1, heads=2, kv_heads=1, new=5, dim=16, page=16, dtype="fp16")
     yield from line(name, "new", [63, 64, 65, 130], batch=1, heads=1, kv_heads=1, prefix=70, dim=16, dtype="fp16")
 
 
@@ -105,6 +107,7 @@ def _smoke_verify():
     yield from product(name, **two, nodes=[2, 3, 5, 8], shape=["chain", "tree", "star"])
     yield from product(name, **two, nodes=4, shape=["chain", "tree"], lengths=["ragged", "empty"], page=[1, 4])
     yield from line(name, "prefix", [0, 1, 96, 97, 128, 129], **{**two, "batch": 1}, nodes=4)
+    yield from line(name, "prefix", [11, 12, 13], **{**two, "batch": 1}, nodes=4, page=16)
     for shape in ("chain", "tree"):
         yield from flagged(name, **{**two, "batch": 1, "dim": 64}, nodes=4, shape=shape)
 

@@ -13,6 +13,7 @@ GLM = {"nope": 192, "v_dim": 256}
 def smoke():
     yield from product("mla_decode", batch=1, heads=HEADS, length=5, dtype="fp16")
     yield from product("mla_decode", batch=3, heads=[12], length=40, page=[1, 16], dtype=["fp32", "fp16"], lengths="ragged")
+    yield from product("mla_decode", batch=1, heads=[3], length=[15, 16, 17], page=16, dtype="fp16")
     yield from product("mla_decode", batch=3, heads=[5], length=9, dtype="fp32", lengths="empty")
     yield from product("mla_decode", batch=2, heads=[3], length=9, dtype="fp16", cache=["e4m3fn", "e4m3fnuz", "allfp8"])
     yield from product("mla_decode", batch=2, queries=[2, 5], heads=[4], length=9, dtype="fp16", lengths="ragged")

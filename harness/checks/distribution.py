@@ -67,6 +67,15 @@ def drawn(actual: Any, expected: Drawn, confirm: bool = False) -> Outcome:
     return Outcome(reason, text, figures=figures, suspicious=not confirm and worst.p >= SURE)
 
 
+def chance_of_the_same(actual: torch.Tensor, expected: Drawn) -> float:
+    """Probability that two calls that draw as `expected` says give these same ids throughout."""
+    kept = expected.weights * expected.allowed
+    share = (kept / kept.sum(1, keepdim=True).clamp_min(1e-300)).square().sum(1)
+    share = torch.where(_rows(expected), share, 1.0)  # rows without a defined answer may repeat theirs
+    draws = actual.numel() / max(len(share), 1)
+    return math.exp(max(-700.0, draws * float(share.clamp(1e-300, 1.0).log().sum())))
+
+
 def _counted(ids: torch.Tensor, vocab: int) -> torch.Tensor:
     """int64 [rows, vocab] draws of each token."""
     rows = ids.shape[0]

@@ -34,17 +34,17 @@ class Inputs(SimpleNamespace):
 
 
 class Scratch:
-    """Poisoned memory between fences of 256 bytes."""
+    """Poisoned memory between fences of 65,536 bytes."""
 
     def __init__(self, device: str) -> None:
         self.device, self.outputs, self.blocks = device, {}, []  # type: ignore[var-annotated]
 
     def empty(self, *shape: int, dtype: Any) -> Any:
         """All bits one where a float belongs, 0x5a bytes elsewhere."""
-        block = torch.full((math.prod(shape) * dtype.itemsize + 512,), 255 if dtype.is_floating_point else 90, dtype=torch.uint8, device=self.device)
-        block[:256] = block[-256:] = 165
+        block = torch.full((math.prod(shape) * dtype.itemsize + 131072,), 255 if dtype.is_floating_point else 90, dtype=torch.uint8, device=self.device)
+        block[:65536] = block[-65536:] = 165
         self.blocks.append(block)
-        return block[256:-256].view(dtype).view(shape)
+        return block[65536:-65536].view(dtype).view(shape)
 
     def output(self, name: str, *shape: int, dtype: Any = None, like: Any = None) -> Any:
         """The buffer of an output."""
@@ -61,7 +61,7 @@ class Scratch:
 
     def intact(self) -> bool:
         """Whether every fence stands; says so when not."""
-        broken = [block.numel() - 512 for block in self.blocks if bool((torch.cat((block[:256], block[-256:])) != 165).any())]
+        broken = [block.numel() - 131072 for block in self.blocks if bool((torch.cat((block[:65536], block[-65536:])) != 165).any())]
         return told("memory", f"the call wrote outside buffers of {broken} bytes" if broken else "")
 
 

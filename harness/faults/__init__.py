@@ -1,6 +1,25 @@
-"""Planted faults: the shelf of wrong providers that the checks must catch. Not loaded by default: `--plugin harness.faults`."""
+"""Planted faults: the shelf of wrong providers that the checks must catch. Not loaded by default: `--plugin harness.faults`.
 
-from harness.faults import answering, drawing, dying, raising, relating, waiting, writing  # noqa: F401  # importing declares them
-from harness.faults.shelf import FAULTS, Fault
+A plugin adds its own with `@fault`: docs/selftest.md.
+"""
 
-__all__ = ["FAULTS", "Fault"]
+from harness.faults import (  # noqa: F401  # importing declares them
+    answering,
+    attending,
+    controls,
+    drawing,
+    dying,
+    filtering,
+    gating,
+    hiding,
+    latent,
+    oracles,
+    raising,
+    relating,
+    sampling,
+    waiting,
+    writing,
+)
+from harness.faults.shelf import CHECKS, FAULTS, Fault, eager, fault, right
+
+__all__ = ["CHECKS", "FAULTS", "Fault", "eager", "fault", "right"]

@@ -58,14 +58,14 @@ def forgets_to_merge(x: Any) -> Any:
     return x.v_a, right(x)[1]
 
 
-@fault("merge_state", "mismatch", "numerics")
+@fault("merge_state", "mismatch", "numerics", bug="vllm#47079")
 def returns_the_other_base(x: Any) -> Any:
     """A log-sum-exp in base 2 that is said to be natural."""
     o, lse = right(x)
     return o, lse * 1.4426950408889634
 
 
-@fault("mla_decode", "mismatch", "numerics")
+@fault("mla_decode", "mismatch", "numerics", bug="vllm#46952")
 def swaps_the_last_head(x: Any) -> Any:
     """One head in silence given its neighbour's output: the others are right to the last bit."""
     o, lse = right(x)
@@ -96,7 +96,7 @@ def keeps_one_more(x: Any) -> Any:
     return _filtered(x, list(range(x.case.k + 1)))
 
 
-@fault("top_k_renorm", "mismatch", "support")
+@fault("top_k_renorm", "mismatch", "support", bug="FI#2202")
 def keeps_one_less(x: Any) -> Any:
     return _filtered(x, list(range(x.case.k - 1)))
 
@@ -112,7 +112,7 @@ def forgets_to_renormalise(x: Any) -> Any:
     return torch.where(right(x)[0] > 0, x.probs, 0.0)
 
 
-@fault("top_k_top_p_sample", "mismatch", "support")
+@fault("top_k_top_p_sample", "mismatch", "support", bug="FI#384")
 def draws_out_of_range(x: Any) -> Any:
     ids = right(x)[0]
     ids[-1, -1] = x.case.vocab

@@ -48,9 +48,12 @@ def draws_well(x: Any) -> Any:
 @fault("sample", "pass", **ROWS)
 def was_unlucky_once(x: Any) -> Any:
     """A clean control that must pass by its second look: in the first draws a token lies five deviations off, as it may once in a while."""
+    return _unlucky(x) if x.draws == MANY["draws"] else _draw(_weights(x), x.draws)
+
+
+def _unlucky(x: Any) -> torch.Tensor:
+    """Draws as even as can be in a random order, but that the best token of the first row comes five deviations too often."""
     weights = _weights(x)
-    if x.draws != MANY["draws"]:
-        return _draw(weights, x.draws)
     even = (torch.arange(x.draws, dtype=torch.float64, device=x.device) + 0.5) / x.draws
     ids = _inverse(weights, even.expand(3, -1).contiguous()).gather(1, torch.rand(3, x.draws, device=x.device).argsort(1))
     best = int(weights[0].argmax())
@@ -102,7 +105,7 @@ def draws_from_the_neighbours_row(x: Any) -> Any:
     return _draw(torch.roll(_weights(x), -1, 0), x.draws)
 
 
-@fault("sample", "mismatch", "reused-random", **ROWS)
+@fault("sample", "mismatch", "reused-random", bug="aiter#2035", **ROWS)
 def starts_its_random_numbers_anew(x: Any) -> Any:
     """Every thousand draws, as a launch whose offset does not advance."""
     return _inverse(_weights(x), _coins(x, 3, 1000).repeat(1, x.draws // 1000))
@@ -141,7 +144,7 @@ def sharpens_a_little(x: Any) -> Any:
     return _draw(_weights(x) ** 1.1, x.draws)
 
 
-@fault("sample", "mismatch", "distribution", batch=1, vocab=1000, draws=200000)
+@fault("sample", "mismatch", "distribution", bug="pytorch#43115", batch=1, vocab=1000, draws=200000)
 def never_draws_the_tail(x: Any) -> Any:
     """The least likely tokens that hold a thousandth together."""
     weights = _weights(x)
@@ -150,7 +153,7 @@ def never_draws_the_tail(x: Any) -> Any:
     return _draw(torch.zeros_like(weights).scatter_(1, order, kept), x.draws)
 
 
-@fault("sample", "mismatch", "support", batch=4, vocab=111, draws=20000, values="flat")
+@fault("sample", "mismatch", "support", bug="pytorch#48841", batch=4, vocab=111, draws=20000, values="flat")
 def draws_a_massless_token_once(x: Any) -> Any:
     ids = _draw(_weights(x), x.draws)
     ids[3, 777] = x.probs[3].argmin()
@@ -228,7 +231,7 @@ def verifies_well(x: Any) -> None:
     _emit(x, count, _last(x, count))
 
 
-@fault("chain_verify", "mismatch", "silently-greedy", **CHAIN)
+@fault("chain_verify", "mismatch", "silently-greedy", bug="sglang#37134", **CHAIN)
 def verifies_greedily(x: Any) -> None:
     """Accepts a draft that is the target's best, then takes the best."""
     best = x.target_probs.argmax(2)
@@ -261,7 +264,7 @@ def keeps_the_draft_in_the_rest(x: Any) -> None:
     _emit(x, count, _last(x, count, taken=0.0))
 
 
-@fault("tree_verify_sample", "mismatch", "silently-greedy", batch=2000, slots=4, vocab=20, shape="wide", values="drawn")
+@fault("tree_verify_sample", "mismatch", "silently-greedy", bug="sglang#37134", batch=2000, slots=4, vocab=20, shape="wide", values="drawn")
 def verifies_a_tree_greedily(x: Any) -> None:
     """Accepts the child that holds the target's best token, then takes the best."""
     best = x.target_probs.argmax(2)

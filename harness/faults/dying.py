@@ -12,12 +12,12 @@ from typing import Any
 from harness.faults.shelf import fault
 
 
-@fault("merge_state", "crash", "signal SIGABRT")
+@fault("merge_state", "crash", "signal SIGABRT", bug="sglang#36356")
 def aborts(x: Any) -> Any:
     os.abort()
 
 
-@fault("merge_state", "crash", "signal SIGSEGV")
+@fault("merge_state", "crash", "signal SIGSEGV", bug="aiter#726")
 def segfaults(x: Any) -> Any:
     ctypes.string_at(8)
 

@@ -87,7 +87,7 @@ def names_nothing(x: Any) -> Any:
     return top_k_renorm_prob(x)  # type: ignore[name-defined]  # noqa: F821
 
 
-@fault("merge_state", "missing", "None")
+@fault("merge_state", "missing", "None", bug="sglang#32569")
 def calls_none(x: Any) -> Any:
     merge: Any = None
     return merge(x.v_a)
@@ -99,7 +99,7 @@ def asks_a_module_in_vain(x: Any) -> Any:
     return library.merge_state_of_no_release(x.v_a)
 
 
-@fault("merge_state", "missing", "unregistered")
+@fault("merge_state", "missing", "unregistered", bug="sglang#32569")
 def calls_an_unregistered_operator(x: Any) -> Any:
     return torch.ops.kernel_parity_faults.never_registered(x.v_a)
 
@@ -134,7 +134,7 @@ def exhausts_the_host(x: Any) -> Any:
     return bytearray(1 << 60)
 
 
-@fault("merge_state", "build-failed", "RuntimeError")
+@fault("merge_state", "build-failed", "RuntimeError", bug="aiter#1137")
 def fails_to_build(x: Any) -> Any:
     """As FlashInfer words it."""
     try:
@@ -148,7 +148,7 @@ def fails_to_compile(x: Any) -> Any:
     subprocess.run([sys.executable, "-S", "-c", "raise SystemExit(1)"], check=True)
 
 
-@fault("merge_state", "crash", "device error", platforms={"cuda", "cpu"})
+@fault("merge_state", "crash", "device error", bug="vllm#47671", platforms={"cuda", "cpu"})
 def breaks_the_device(x: Any) -> Any:
     """On CUDA a real one, after which its context is unusable; on a CPU its words. ROCm's kernels may be built without the assertion."""
     if x.device == "cpu":

@@ -20,7 +20,7 @@ def hangs(x: Any) -> Any:
     time.sleep(_LONG)
 
 
-@fault("merge_state", "hang", "time limit", slow=True)
+@fault("merge_state", "hang", "time limit", bug="FI#1049, fi#3610", slow=True)
 def hangs_outside_python(x: Any) -> Any:
     """On a device a kernel that does not end; on a CPU a system call that does not return."""
     if x.device != "cpu":
@@ -76,7 +76,7 @@ def _build(seconds: float) -> None:
     subprocess.run([sys.executable, "-S", "-c", program], check=True)
 
 
-@fault("merge_state", "hang", "time limit", slow=True)
+@fault("merge_state", "hang", "time limit", bug="aiter, ninja locks", slow=True)
 def hangs_with_a_build_lock(x: Any) -> Any:
     """As a build killed half-way: the next builder of the same extension waits for its lock file for ever."""
     from torch.utils.cpp_extension import _get_build_directory

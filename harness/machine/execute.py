@@ -13,9 +13,11 @@ import torch
 
 from harness import checks
 from harness.contracts import Case, Draw, Inputs, Op, Semantics, make_inputs, op
+from harness.machine.anew import draws_anew
 from harness.machine.classify import classify, poisons, words_of
 from harness.machine.exchange import Unreadable, collect, describe, last_frame, prints, reading
 from harness.machine.memory import Guarded, Scratch
+from harness.machine.others import judged_by_others
 from harness.machine.platforms import EVIDENCE, Device, synchronise
 from harness.machine.relations import At, Prepared, impossible_here, relate
 from harness.machine.shares import Shares, listen_to_triton
@@ -38,8 +40,9 @@ class Bench:
         listen_to_triton(compiling)
         self._cases: OrderedDict[tuple[str, str, int], Prepared] = OrderedDict()
 
-    def run(self, case: Case, provider: Provider, platform: str, seed: int = 0, *, gates: bool = True) -> tuple[Result, bool]:
-        """The cell's result, and whether the device context is still usable. `gates` False: what the library's dispatch refuses is tried."""
+    def run(self, case: Case, provider: Provider, platform: str, seed: int = 0, *, gates: bool = True, rivals: bool = False) -> tuple[Result, bool]:
+        """The cell's result, and whether the device context is still usable. `gates` False: what the library's dispatch refuses is
+        tried; `rivals`: the rules of others judge as well."""
         shares = Shares()
         result = Result(
             cell=f"{case.op}[{provider.name}-{case.id}]",
@@ -63,13 +66,13 @@ class Bench:
         elif gates and (gate := provider.gated(case, self.device.facts.get("arch", ""))):
             result.status, result.reason, result.detail = "refused", "gate", gate
         else:
-            healthy = self._judge(case, provider, result, shares)
+            healthy = self._judge(case, provider, result, shares, rivals)
         if result.status in ("unsupported", "missing") or result.reason == "gate":  # nothing ran
             result.evidence = "none"
         result.seconds = shares.close()
         return result, healthy
 
-    def _judge(self, case: Case, provider: Provider, result: Result, shares: Shares) -> bool:
+    def _judge(self, case: Case, provider: Provider, result: Result, shares: Shares, rivals: bool) -> bool:
         declared = op(case.op)
         scratch = Scratch(self.device.string)
         at = At("inputs", "in the plain call: " if declared.relation(case) else "")
@@ -83,10 +86,14 @@ class Bench:
             outputs = self.call(declared, prepared.x, provider, scratch, shares, seed=2 * result.seed)
             at.stage = "check"
             with shares.phase("check"):
-                outputs, doubtful = self.check(declared, prepared, semantics, scratch, outputs, result)
+                outputs, doubtful = self.check(declared, prepared, semantics, scratch, outputs, result, rivals=rivals)
             if doubtful:
                 at.stage = "provider"
                 self._again(declared, prepared.x, semantics, provider, shares, result)
+            elif result.status == "pass":
+                at.stage = "provider"
+                golden = prepared.golden[_key(semantics)]
+                draws_anew(outputs, golden, lambda: self.call(declared, prepared.x, provider, Scratch(self.device.string), shares, seed=None), result)
             relate(self, at, declared, prepared, outputs, provider, semantics, result, shares)
         except Unreadable as error:
             _found(result, "shape", "", words_of(error))
@@ -151,12 +158,15 @@ class Bench:
             self.check(declared, prepared, semantics, scratch, outputs, result, confirm=True)
         result.notes.append("draws were suspicious and drawn again, four times as many" if result.status == "pass" else f"the first look said: {first}")
 
-    def call(self, declared: Op, x: Inputs, provider: Provider, scratch: Scratch, shares: Shares, *, seed: int, launch: Launch = plainly) -> dict[str, Any]:
-        """One call of the provider, made anew, in guarded memory: its outputs by name."""
+    def call(
+        self, declared: Op, x: Inputs, provider: Provider, scratch: Scratch, shares: Shares, *, seed: int | None, launch: Launch = plainly
+    ) -> dict[str, Any]:
+        """One call of the provider, made anew, in guarded memory: its outputs by name. `seed` None: torch's generator goes on."""
         lists = {name: list(value) for name, value in vars(x).items() if isinstance(value, list)}
         mine = x.copy_with(**lists, **{name: scratch.copy(getattr(x, name)) for name in declared.mutates})
         made = provider.make()
-        torch.manual_seed(seed)
+        if seed is not None:
+            torch.manual_seed(seed)
         with _defaults(), Guarded(scratch):
             with shares.phase("prepare"):
                 made.prepare(mine, scratch)
@@ -176,6 +186,7 @@ class Bench:
         result: Result,
         *,
         confirm: bool = False,
+        rivals: bool = False,
     ) -> tuple[dict[str, Any], bool]:
         """Judges every output; the outputs in the contract's form, and whether all that is wrong is draws that deserve a second look."""
         golden = prepared.golden[_key(semantics)]
@@ -203,6 +214,8 @@ class Bench:
             if not outcome.right and result.status == "pass":
                 _found(result, _unwritten(scratch, outputs.get(name), outcome), name, outcome.text)
                 doubtful = outcome.suspicious
+        if rivals:
+            result.rivals = judged_by_others(declared, prepared.x, outputs, golden)
         return outputs, doubtful
 
 

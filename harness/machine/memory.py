@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-GUARD = 256
+GUARD = 1 << 16
 _FENCE = 0xA5
 _aten = torch.ops.aten
 _ALLOCATIONS = {

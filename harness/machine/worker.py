@@ -19,7 +19,8 @@ COMPILING, COMPILED = b"<", b">"  # sent before the answer: Triton's compiler, w
 
 
 class Request(msgspec.Struct):
-    """One cell to run. `gates` False: a case that the library's own dispatch is known to refuse is tried all the same."""
+    """One cell to run. `gates` False: a case that the library's own dispatch is known to refuse is tried all the same. `rivals`: the
+    outputs are judged by the rules of others too."""
 
     op: str
     case: str
@@ -27,6 +28,7 @@ class Request(msgspec.Struct):
     platform: str
     seed: int = 0
     gates: bool = True
+    rivals: bool = False
 
 
 class Hello(msgspec.Struct):
@@ -81,7 +83,7 @@ def _answer(bench: object, request: Request) -> tuple[Result, bool]:
     assert isinstance(bench, Bench)
     try:
         case = op(request.op).axes.parse(request.case)
-        return bench.run(case, providers()[request.op, request.provider], request.platform, request.seed, gates=request.gates)
+        return bench.run(case, providers()[request.op, request.provider], request.platform, request.seed, gates=request.gates, rivals=request.rivals)
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""

@@ -1,6 +1,7 @@
 """Results for people: the terminal's tables and the text of one failure. Pure."""
 
 from harness.report.failure import explain
+from harness.report.selftest import selftest
 from harness.report.tables import harness_share, least, power, summary, totals
 
-__all__ = ["explain", "harness_share", "least", "power", "summary", "totals"]
+__all__ = ["explain", "harness_share", "least", "power", "selftest", "summary", "totals"]

@@ -33,6 +33,7 @@ class Result(msgspec.Struct, omit_defaults=True):
     evidence   measured (on a device), interpreted (Triton's interpreter), executed (plain PyTorch on a CPU), none (did not run)
     errors     by output: the greatest error as a share of its tolerance
     figures    by output: counts, greatest differences and their index
+    rivals     by rule of another project: passes, fails or cannot judge; of a selftest alone
     seconds    by share: harness, check, inputs, reference, prepare, kernel, compile, import; `run` for a cell that did not return
     """
 
@@ -49,6 +50,7 @@ class Result(msgspec.Struct, omit_defaults=True):
     figures: dict[str, dict[str, Figure]] = {}
     seconds: dict[str, float] = {}
     inputs: dict[str, str] = {}
+    rivals: dict[str, str] = {}
     input_hash: str = ""
     values: dict[str, Figure] = {}
     device: dict[str, str] = {}
