@@ -16,6 +16,7 @@ import torch
 from harness import checks
 from harness.contracts import Case, Draw, Expected, Inputs, Op, Semantics, fingerprint, make_inputs, op
 from harness.machine.classify import classify, poisons, words_of
+from harness.machine.interpreted import strict
 from harness.machine.memory import Guarded, Scratch
 from harness.machine.platforms import EVIDENCE, Device, synchronise
 from harness.machine.shares import Shares, listen_to_triton
@@ -38,12 +39,13 @@ class _Prepared:
 
 
 class Bench:
-    """Runs cells on one device, keeping the inputs and golden results of the last few cases. `begun` is called when inputs and
+    """Runs cells on one device, keeping the inputs and golden results of the last `keep` cases. `begun` is called when inputs and
     reference are done and the provider begins."""
 
-    def __init__(self, device: Device, begun: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, device: Device, begun: Callable[[], None] = lambda: None, *, keep: int = _KEEP) -> None:
         self.device = device
         self._begun = begun
+        self._keep = keep
         self.versions = versions()
         listen_to_triton()
         self._cases: OrderedDict[tuple[str, str, int], _Prepared] = OrderedDict()
@@ -119,7 +121,7 @@ class Bench:
         key = (case.op, case.id, seed)
         prepared = self._cases.pop(key, None)
         if prepared is None:
-            while self._cases and (len(self._cases) >= _KEEP or self._bytes() > _KEEP_BYTES):
+            while self._cases and (len(self._cases) >= self._keep or self._bytes() > _KEEP_BYTES):
                 self._cases.popitem(last=False)
             with shares.phase("inputs"):
                 x = make_inputs(case, self.device.string, seed)
@@ -156,7 +158,7 @@ class Bench:
         mine = x.copy_with(**lists, **{name: scratch.copy(getattr(x, name)) for name in declared.mutates})
         made = provider.make()
         torch.manual_seed(seed)
-        with _defaults(), Guarded(scratch):
+        with _defaults(), strict(scratch, lambda: [tensor for _, tensor in (*x.tensors(), *mine.tensors())]), Guarded(scratch):
             with shares.phase("prepare"):
                 made.prepare(mine, scratch)
                 synchronise(self.device)

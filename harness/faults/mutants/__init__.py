@@ -1,0 +1,3 @@
+from harness.faults.mutants.runner import Outcome, run
+
+__all__ = ["Outcome", "run"]

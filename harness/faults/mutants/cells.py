@@ -1,0 +1,91 @@
+"""The tiny cells that mutants are run on: cells.txt, a cell id a line, chosen from the presets by `python -m harness.faults.mutants.cells`.
+
+Chosen are, the quickest first, the cells that execute a line no quicker one does, or give a function a value of an axis that it has
+not had (of numbers the first few). What the ledger knows to deviate does not pass and is not taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from harness.errors import UsageError
+from harness.faults.mutants.server import Traced
+
+LISTED = Path(__file__).with_name("cells.txt")
+_NUMBERS = 3  # values of a numeric axis that a function is shown
+_QUICK = 1.0  # seconds of processor time, above which a cell is not taken
+_PRESETS = ("smoke",)
+
+
+def cells() -> list[str]:
+    """The ids of the cells, in order. Raises UsageError where the list cannot be read."""
+    try:
+        return [line for line in LISTED.read_text().splitlines() if line]
+    except OSError as error:
+        raise UsageError(f"cannot read the cells of the mutants, {LISTED}: {error}") from error
+
+
+def candidates(libraries: Iterable[str]) -> list[str]:
+    """The ids of the cells that the presets have for providers of the libraries, and that can run on a CPU."""
+    from harness.contracts import ops
+    from harness.providers import providers_of
+    from harness.selection import DEFAULT_CASES, cell, preset_cases, standing
+
+    found: dict[str, None] = {}
+    for name in ops():
+        for provider in providers_of(name):
+            platform, status, _ = standing(provider, "cpu")
+            if status or provider.library.name not in libraries:
+                continue
+            for case in [case for preset in _PRESETS for case in preset_cases(DEFAULT_CASES, preset, name)]:
+                if not cell(provider, case, platform).status:
+                    found[f"{name}[{provider.name}-{case.id}]"] = None
+    return list(found)
+
+
+def choose(traces: Iterable[Traced]) -> list[str]:
+    """The cells that show something a quicker one does not."""
+    from harness.selection import find_cell
+
+    seen: set[object] = set()
+    numbers: Counter[object] = Counter()
+    chosen = []
+    for trace in sorted(traces, key=lambda trace: trace.seconds):
+        if trace.status != "pass" or trace.seconds > _QUICK:
+            continue
+        provider, case = find_cell(trace.cell)
+        shown: set[object] = {(file, line) for file, lines in trace.lines.items() for line in lines}
+        for axis, value in case.point.items():
+            feature = (provider.op, provider.name, axis, value)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or feature in seen or numbers[feature[:3]] < _NUMBERS:
+                shown.add(feature)
+        new = shown - seen
+        if new:
+            chosen.append(trace.cell)
+            seen |= new
+            numbers.update({feature[:3] for feature in new if isinstance(feature, tuple) and len(feature) == 4})
+    return sorted(chosen)
+
+
+def main() -> int:
+    """Runs all candidates over two processes and writes the list anew."""
+    from harness.faults.mutants.process import LIBRARIES, Server
+    from harness.faults.mutants.runner import over
+
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(contextlib.closing(Server())) for _ in range(2)]
+        traces = over(servers, candidates(LIBRARIES), Server.trace)
+    chosen = choose(traces)
+    LISTED.write_text("\n".join(chosen) + "\n")
+    took = {trace.cell: trace.seconds for trace in traces}
+    print(f"{len(chosen)} of {len(traces)} cells, {sum(took[name] for name in chosen):.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
