@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,11 @@ from typing import Any
 Made = Iterator[ast.AST | None]  # None: the statement is dropped
 OPERATORS: dict[str, Callable[[Any, Scope], Made]] = {}
 TUNING = frozenset(
-    "num_warps num_stages num_ctas waves_per_eu matrix_instr_nonkdim kpack eviction_policy cache_modifier volatile allow_tf32 input_precision "
-    "sem scope loop_unroll_factor warp_specialize disallow_acc_multi_buffer".split()
+    re.findall(
+        r"\w+",
+        "num_warps num_stages num_ctas waves_per_eu matrix_instr_nonkdim kpack eviction_policy cache_modifier volatile allow_tf32 input_precision sem "
+        "scope loop_unroll_factor warp_specialize disallow_acc_multi_buffer",
+    )
 )
 _HINTS = frozenset({"static_assert", "device_assert", "static_print", "device_print", "multiple_of", "max_contiguous", "max_constancy", "debug_barrier"})
 _LOGS = frozenset({"logger", "warnings", "logging"})
@@ -49,7 +53,12 @@ _TWINS = {
     "ones": "zeros", "ones_like": "zeros_like", "any": "all", "sin": "cos", "clamp_min": "clamp_max", "atomic_add": "atomic_max", "floor": "ceil",
 }  # fmt: skip
 TWINS = {**_TWINS, **{twin: name for name, twin in _TWINS.items()}}
-_REDUCTIONS = frozenset("sum max min argmax argmin cumsum cumprod any all softmax log_softmax sort argsort topk gather size cat stack flip reduce mean".split())
+_REDUCTIONS = frozenset(
+    re.findall(
+        r"\w+",
+        "sum max min argmax argmin cumsum cumprod any all softmax log_softmax sort argsort topk gather size cat stack flip reduce mean",
+    )
+)
 _AXIS_NAMES = ("axis", "dim")
 
 

@@ -17,7 +17,6 @@ from typing import Any
 from harness.faults.mutants.sites import Mutant
 from harness.providers import isolate
 
-
 Place = tuple[str, str, int]  # a function's file, name and first line
 
 

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from harness.errors import HarnessError, UsageError, unknown
 from harness.faults.mutants.cells import cells
@@ -14,6 +15,9 @@ from harness.faults.mutants.population import Target, draw, targets
 from harness.faults.mutants.process import LIBRARIES, Server
 from harness.faults.mutants.server import Tried
 from harness.faults.mutants.sites import Mutant
+
+Task = TypeVar("Task")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ def _outcome(server: Server, mutant: Mutant, target: Target, equivalent: str) ->
     )
 
 
-def over[Task, Made](
+def over(
     servers: Sequence[Server],
     tasks: Sequence[Task],
     work: Callable[[Server, Task], Made],

@@ -113,9 +113,8 @@ def _nodes(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, tuple[int, int]
         for name, value in reversed(list(ast.iter_fields(node))):
             if name in ("annotation", "returns", "type_comment"):
                 continue
-            for child in reversed(value if isinstance(value, list) else [value]):
-                if isinstance(child, ast.AST):
-                    stack.append((child, child if isinstance(child, ast.stmt) else holder))
+            children = [child for child in reversed(value if isinstance(value, list) else [value]) if isinstance(child, ast.AST)]
+            stack.extend((child, child if isinstance(child, ast.stmt) else holder) for child in children)
 
 
 def _lines(statement: ast.stmt) -> tuple[int, int]:
