@@ -1,7 +1,7 @@
 """Triton's interpreter made strict: a kernel under it may read and write the tensors it was given, and nothing beside them.
 
-A lane that is masked off in a load without `other` holds what the language leaves open: here NaN, or a large integer, and not the
-zero that the interpreter puts there. A lane outside the tensors is named, reads the same and writes nothing.
+A lane that is masked off in a load without `other` holds what the language leaves open: here NaN and large numbers in turn, and not the
+zeros that the interpreter puts there. A lane outside the tensors is named, reads the same and writes nothing.
 """
 
 from __future__ import annotations
@@ -78,12 +78,15 @@ def strict(scratch: Scratch, more: Callable[[], list[torch.Tensor]]) -> Iterator
 def _poisoned(ptrs: Any, mask: Any, other: Any, interpreter: Any) -> Any:
     """What the lanes hold that are not read: `other` where the mask is off and it is given, else poison."""
     dtype = interpreter._get_np_dtype(ptrs.get_element_ty())
-    poison = np.full(ptrs.data.shape, np.nan if dtype.kind == "f" else _large(dtype), dtype=dtype)
+    poison = np.resize(_poison(dtype), ptrs.data.shape)
     return poison if other is None else np.where(mask, poison, other.data).astype(dtype)
 
 
-def _large(dtype: Any) -> Any:
-    return True if dtype.kind == "b" else np.frombuffer(b"\x5a" * dtype.itemsize, dtype=dtype)[0]
+def _poison(dtype: Any) -> Any:
+    """A NaN spoils a sum and a product with zero, a large number also a maximum, in which the interpreter passes over NaN."""
+    if dtype.kind == "f":
+        return np.array([np.nan, np.finfo(dtype).max / 2], dtype=dtype)
+    return np.array([True]) if dtype.kind == "b" else np.frombuffer(b"\x5a" * dtype.itemsize, dtype=dtype)
 
 
 class _Fence:

@@ -16,8 +16,8 @@ from harness.errors import UsageError
 from harness.faults.mutants.server import Traced
 
 LISTED = Path(__file__).with_name("cells.txt")
-_NUMBERS = 3  # values of a numeric axis that a function is shown
-_QUICK = 1.0  # seconds of processor time, above which a cell is not taken
+_NUMBERS = 2  # values of a numeric axis that a function is shown
+_QUICK = 0.8  # seconds of processor time, above which a cell is not taken
 _PRESETS = ("smoke",)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from harness import toml
 from harness.errors import UsageError
@@ -12,20 +13,32 @@ LISTED = Path(__file__).with_name("equivalents.toml")
 
 
 class Equivalents:
-    """Mutant keys and reasons, of `[[equivalent]]` tables with `keys` and `why`. Raises UsageError for a broken file or a key listed twice."""
+    """What is listed, with why. Raises UsageError for a broken file or a key listed twice.
+
+    reasons   by mutant key, of `[[equivalent]]` tables with `keys` and `why`
+    open      by `module:function`, of `[[open]]` tables with `functions` and `why`: functions whose values the op leaves open
+              altogether, such as the mixing of a random number generator; no mutants of them are drawn
+    """
 
     def __init__(self, path: Path = LISTED) -> None:
         data = toml.read(path, "the equivalent mutants")
-        if set(data) - {"equivalent"}:
-            raise UsageError(f"{path}: holds [[equivalent]] tables alone, not {', '.join(sorted(set(data) - {'equivalent'}))}")
-        self.reasons: dict[str, str] = {}
-        for number, table in enumerate(data.get("equivalent", []), 1):
-            toml.check(f"{path} entry {number}", table, {"keys": list[str], "why": str}, required=("keys", "why"))
-            for key in table["keys"]:
-                if key in self.reasons:
-                    raise UsageError(f"{path} entry {number}: {key!r} is listed twice")
-                self.reasons[key] = table["why"]
+        if unknown := sorted(set(data) - {"equivalent", "open"}):
+            raise UsageError(f"{path}: holds [[equivalent]] and [[open]] tables alone, not {', '.join(unknown)}")
+        self.reasons = _listed(path, data, "equivalent", "keys")
+        self.open = _listed(path, data, "open", "functions")
 
     def unmatched(self, keys: Iterable[str]) -> list[str]:
         """What is listed and no mutant has for its key: the library has changed, or the entry is misspelt."""
         return sorted(self.reasons.keys() - set(keys))
+
+
+def _listed(path: Path, data: dict[str, Any], kind: str, field: str) -> dict[str, str]:
+    reasons: dict[str, str] = {}
+    for number, table in enumerate(data.get(kind, []), 1):
+        place = f"{path} {kind} entry {number}"
+        toml.check(place, table, {field: list[str], "why": str}, required=(field, "why"))
+        for name in table[field]:
+            if name in reasons:
+                raise UsageError(f"{place}: {name!r} is listed twice")
+            reasons[name] = table["why"]
+    return reasons

@@ -12,8 +12,21 @@ from harness.faults.mutants.planting import source_of
 from harness.faults.mutants.server import Timed, Traced
 from harness.faults.mutants.sites import Function, Mutant, functions, mutants
 
-# what every library call passes through and no kernel is computed by
-_AROUND = ("environ.py", "common.py", "runtime_context.py", "platforms/", "compilation/", "debug_utils/", "utils/", "registry", "server_args")
+# parts of the paths of what chooses, registers and logs, and computes nothing
+_AROUND = (
+    "environ.py",
+    "common.py",
+    "runtime_context.py",
+    "platforms/",
+    "fused_op.py",
+    "logging.py",
+    "plugins/",
+    "lang/",
+    "cake_kernels/",
+    "__init__.py",
+    "orchestrator.py",
+    "/utils",
+)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,11 @@ from harness.machine.platforms import worker_environment
 LIBRARIES = ("sglang",)
 
 
+def command(descriptor: int) -> list[str]:
+    """The command line of the process, which answers on that file descriptor."""
+    return [sys.executable, "-c", f"from harness.faults.mutants import server; server.serve({descriptor})"]
+
+
 class Server:
     """The parent's side of a process that runs cells and mutants."""
 
@@ -25,7 +30,7 @@ class Server:
         ours, theirs = Pipe()
         self._log = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "harness.faults.mutants.server", str(theirs.fileno())],
+            command(theirs.fileno()),
             pass_fds=[theirs.fileno()],
             env={**os.environ, **worker_environment("cpu"), "PYTHONHASHSEED": "0"},  # a set of classes has an order that matters
             stdin=subprocess.DEVNULL,

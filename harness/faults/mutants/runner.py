@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
 
 from harness.errors import HarnessError, UsageError, unknown
 from harness.faults.mutants.cells import cells
@@ -56,19 +57,24 @@ def run(
     workers: int = 2,
     kernels: Collection[str] = (),
     done: Callable[[Outcome], None] = lambda outcome: None,
+    *,
+    names: Sequence[str] | None = None,
 ) -> list[Outcome]:
     """Draws `count` mutants (None: all there are) that are not known as equivalent, and the equivalent ones met on the way; runs them.
 
     kernels   parts of the names of the kernels to take; none: all
     done      called with each outcome as it comes, never by two threads at once
+    names     ids of the cells to run; None: those of cells.txt
 
     Raises UsageError where the library or the kernel is not there, HarnessError where a process cannot do its work or a cell
     gives a finding as it is.
     """
+    if workers < 1:
+        raise UsageError(f"mutants need at least one worker, not {workers}")
     known, lock = Equivalents(), threading.Lock()
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(contextlib.closing(Server())) for _ in range(workers)]
-        found = survey(servers, cells(), kernels)
+        found = [target for target in survey(servers, cells() if names is None else names, kernels) if target.name not in known.open]
         by_name = {target.name: target for target in found}
         every = draw({target.name: (*target.reached, *target.unreached) for target in found}, None, seed)
 
@@ -80,6 +86,37 @@ def run(
 
         drawn = _first(every, count, known)
         return over(servers, drawn, attempt, lambda server, mutant: server.has(by_name[mutant.kernel].cells[0].timed.name))
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """The outcomes counted, for JSON: in all, for every kernel, and the survivors one by one.
+
+    mutants    run or unreached, the equivalent ones left out
+    killed     of these
+    unreached  of these, in statements that no cell executes; they count as not killed
+    by         findings (`status:reason`) and how many mutants each killed
+    """
+    kernels: dict[str, dict[str, int]] = {}
+    for outcome in outcomes:
+        row = kernels.setdefault(outcome.kernel, {"mutants": 0, "killed": 0, "unreached": 0, "equivalent": 0})
+        row["equivalent"] += bool(outcome.equivalent)
+        row["mutants"] += not outcome.equivalent
+        row["killed"] += outcome.killed
+        row["unreached"] += not outcome.reached and not outcome.equivalent
+    total = {name: sum(row[name] for row in kernels.values()) for name in ("mutants", "killed", "unreached", "equivalent")}
+    survivors = [asdict(outcome) for outcome in outcomes if not outcome.killed and not outcome.equivalent]
+    by = Counter(outcome.by for outcome in outcomes if outcome.killed)
+    return {**total, "by": dict(by.most_common()), "kernels": dict(sorted(kernels.items())), "survivors": survivors}
+
+
+def unmatched(workers: int = 2) -> list[str]:
+    """Keys and functions that equivalents.toml lists and no mutant of the installed library has."""
+    known = Equivalents()
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(contextlib.closing(Server())) for _ in range(workers)]
+        found = survey(servers, cells())
+    keys = [mutant.key for target in found for mutant in (*target.reached, *target.unreached)]
+    return [*known.unmatched(keys), *sorted(known.open.keys() - {target.name for target in found})]
 
 
 def survey(servers: Sequence[Server], names: Sequence[str], kernels: Collection[str] = ()) -> list[Target]:

@@ -1,4 +1,4 @@
-"""The process in which mutants live: `python -m harness.faults.mutants.server FD`, under Triton's interpreter.
+"""The process in which mutants live, under Triton's interpreter.
 
 It runs cells as they are, noting the lines they execute and keeping inputs and golden results; then a mutant at a time in a child
 of its own, which inherits all that, runs the cells until one gives a finding, and ends. So nothing is left of a mutant, and one
@@ -87,7 +87,9 @@ class Server:
             return stepped
 
         self._functions = {}  # there may be more of them after it
-        self._met.add(cell.partition("-")[0])
+        if cell.partition("-")[0] not in self._met:  # what a library does once, when it is imported, is no part of the cell
+            self._met.add(cell.partition("-")[0])
+            self._run(cell)
         began = time.process_time()
         sys.settrace(called)
         try:
@@ -185,11 +187,12 @@ def _death(code: int) -> str:
     return f"crash:signal {signal.Signals(-code).name}" if code < 0 else f"crash:exit code {code}"
 
 
-def serve(connection: Connection) -> None:
-    """Answers (method, arguments) until the connection closes."""
+def serve(descriptor: int) -> None:
+    """Answers (method, arguments) on a socket until it closes."""
     from harness.plugins import load_plugins
 
     load_plugins([])
+    connection = Connection(descriptor)
     server = Server(tuple(connection.recv()))
     while True:
         try:
@@ -197,7 +200,3 @@ def serve(connection: Connection) -> None:
         except EOFError:
             return
         connection.send(getattr(server, name)(*arguments))
-
-
-if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])))
