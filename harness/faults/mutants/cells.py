@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from harness.errors import UsageError
 from harness.faults.mutants.server import Traced
 
 LISTED = Path(__file__).with_name("cells.txt")
-_NUMBERS = 2  # values of a numeric axis that a function is shown
 _QUICK = 0.8  # seconds of processor time, above which a cell is not taken
 _PRESETS = ("smoke",)
 
@@ -51,25 +49,30 @@ def choose(traces: Iterable[Traced]) -> list[str]:
     """The cells that show something a quicker one does not."""
     from harness.selection import find_cell
 
+    quick = sorted((t for t in traces if t.status == "pass" and t.seconds <= _QUICK), key=lambda trace: trace.seconds)
+    found = {trace.cell: find_cell(trace.cell) for trace in quick}
+    numbers: dict[object, set[float]] = {}
+    for provider, case in found.values():
+        for axis, value in case.point.items():
+            if _numeric(value):
+                numbers.setdefault((provider.op, provider.name, axis), set()).add(value)
     seen: set[object] = set()
-    numbers: Counter[object] = Counter()
     chosen = []
-    for trace in sorted(traces, key=lambda trace: trace.seconds):
-        if trace.status != "pass" or trace.seconds > _QUICK:
-            continue
-        provider, case = find_cell(trace.cell)
+    for trace in quick:
+        provider, case = found[trace.cell]
         shown: set[object] = {(file, line) for file, lines in trace.lines.items() for line in lines}
         for axis, value in case.point.items():
-            feature = (provider.op, provider.name, axis, value)
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not number or feature in seen or numbers[feature[:3]] < _NUMBERS:
-                shown.add(feature)
-        new = shown - seen
-        if new:
+            place = (provider.op, provider.name, axis)
+            if not _numeric(value) or value in (min(numbers[place]), max(numbers[place])):
+                shown.add((*place, value))
+        if not shown <= seen:
             chosen.append(trace.cell)
-            seen |= new
-            numbers.update({feature[:3] for feature in new if isinstance(feature, tuple) and len(feature) == 4})
+            seen |= shown
     return sorted(chosen)
+
+
+def _numeric(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def main() -> int:
