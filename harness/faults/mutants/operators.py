@@ -1,6 +1,7 @@
 """Mutation operators: from a node of a syntax tree to the wrong nodes that a slip of the hand puts in its place.
 
-Left alone are what cannot make a result wrong: launch tuning (`num_warps`, cache hints), assertions, hints to the compiler, logging.
+Left alone is what cannot make a result wrong: launch tuning (`num_warps`, cache hints), assertions, hints to the compiler, logging. So are casts
+of a name to another width, whose loss shows beyond 2^31 elements alone; and what masked lanes hold has an operator of its own.
 """
 
 from __future__ import annotations
@@ -94,12 +95,22 @@ def idle(node: ast.AST) -> bool:
     if isinstance(node, (ast.Assert, ast.Raise, ast.FunctionDef, ast.ClassDef, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Global)):
         return True
     if isinstance(node, ast.keyword):
-        return node.arg in TUNING
+        return node.arg in TUNING or node.arg == "other"
+    if isinstance(node, ast.Assign):
+        return _cast(node)
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant) or idle(node.value)
     if isinstance(node, ast.Call):
         return called(node) in _HINTS or (isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id in _LOGS)
     return False
+
+
+def _cast(node: ast.Assign) -> bool:
+    """Whether it is `x = x.to(...)`."""
+    value, target = node.value, node.targets[0]
+    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "to"):
+        return False
+    return ast.unparse(value.func.value) == ast.unparse(target)
 
 
 def called(node: ast.Call) -> str:

@@ -27,6 +27,7 @@ _AROUND = (
     "orchestrator.py",
     "/utils",
 )
+_CHOOSERS = (".execute", "._check")  # ends of the names of functions that do the same
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def targets(traces: Iterable[Traced], libraries: Sequence[str]) -> list[Target]:
                 for trace in passing
                 if file in trace.lines and _meets(function, trace.lines[file]) and (function.kernel or trace.cell not in launching)
             )
-            if cells and (function.kernel or not any(part in file for part in _AROUND)):
+            if cells and (function.kernel or not (function.name.endswith(_CHOOSERS) or any(part in file for part in _AROUND))):
                 found.append(_target(function, module, file, cells))
     return [target for target in found if target.reached]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -16,6 +17,9 @@ from harness.faults.mutants.population import Target, draw, targets
 from harness.faults.mutants.process import LIBRARIES, Server
 from harness.faults.mutants.server import Tried
 from harness.faults.mutants.sites import Mutant
+from harness.store.results import FINDINGS
+
+_AN_OP = 6  # mutants, of a run that has not enough for all ops
 
 Task = TypeVar("Task")
 Made = TypeVar("Made")
@@ -29,7 +33,7 @@ class Outcome:
     kernel      `module:function`; `compiled` whether it is Triton's, else plain PyTorch
     operator    what kind of mistake it is
     file, line, before, after   the change
-    killed      whether a check found it; `by` the finding (`status:reason`) and `cell` the cell that gave it
+    killed      whether a check found it, or the library refuses what it took before; `by` how the cell ended (`status:reason`), `cell` which
     reached     whether any cell executes the changed statement; none is run where not
     equivalent  why it cannot change a result, by the reviewed list; such a mutant is not run
     seconds     it took
@@ -74,7 +78,9 @@ def run(
     known, lock = Equivalents(), threading.Lock()
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(contextlib.closing(Server())) for _ in range(workers)]
-        found = [target for target in survey(servers, cells() if names is None else names, kernels) if target.name not in known.open]
+        found = [
+            target for target in survey(servers, _some(cells() if names is None else names, count, seed, kernels), kernels) if target.name not in known.open
+        ]
         by_name = {target.name: target for target in found}
         every = draw({target.name: (*target.reached, *target.unreached) for target in found}, None, seed)
 
@@ -86,6 +92,14 @@ def run(
 
         drawn = _first(every, count, known)
         return over(servers, drawn, attempt, lambda server, mutant: server.has(by_name[mutant.kernel].cells[0].timed.name))
+
+
+def _some(names: Sequence[str], count: int | None, seed: int, kernels: Collection[str]) -> list[str]:
+    """The cells of as many ops, drawn by the seed, as a few mutants are spread over: tracing all of them would take longer than the mutants."""
+    ops = sorted({name.partition("[")[0] for name in names})
+    wanted = len(ops) if count is None or kernels else min(len(ops), -(-count // _AN_OP))
+    chosen = set(random.Random(seed).sample(ops, wanted))
+    return [name for name in names if name.partition("[")[0] in chosen]
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -157,7 +171,7 @@ def _outcome(server: Server, mutant: Mutant, target: Target, equivalent: str) ->
         mutant.line,
         mutant.before,
         mutant.after,
-        killed=bool(tried.by) and not tried.by.startswith("error:"),
+        killed=tried.by.partition(":")[0] in (*FINDINGS, "refused"),
         by=tried.by,
         cell=tried.cell,
         reached=bool(names),
