@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 
 @triton.jit(do_not_specialize=["n"])
-def kernel(x, y, n, stride_x, stride_y, scale: tl.constexpr, BLOCK: tl.constexpr):
+def kernel(x, y, n, stride_xt, stride_xh, scale: tl.constexpr, BLOCK: tl.constexpr):
     """Nothing here is changed: 1 < 2."""
     tl.static_assert(BLOCK > 0)
     acc = tl.zeros([BLOCK], tl.float32)
@@ -34,7 +34,7 @@ def kernel(x, y, n, stride_x, stride_y, scale: tl.constexpr, BLOCK: tl.constexpr
     for start in range(0, n, BLOCK):
         at = start + tl.arange(0, BLOCK)
         value = tl.load(
-            x + at * stride_x,  # spread over lines
+            x + at * stride_xt,  # spread over lines
             mask=at < n,
             other=0.0,
         )
@@ -44,7 +44,7 @@ def kernel(x, y, n, stride_x, stride_y, scale: tl.constexpr, BLOCK: tl.constexpr
         low = new
     if scale and not BLOCK % 2 == 0:
         acc *= 3
-    tl.store(y + at * stride_y, acc // 2, mask=(at < n) & (at >= 0), eviction_policy="evict_first")
+    tl.store(y + at * stride_xh, acc // 2, mask=(at < n) & (at >= 0), eviction_policy="evict_first")
     assert n > 0, f"{n + 1}"
 
 

@@ -7,6 +7,7 @@ not had (of numbers the first few). What the ledger knows to deviate does not pa
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +17,7 @@ from harness.faults.mutants.server import Traced
 
 LISTED = Path(__file__).with_name("cells.txt")
 _QUICK = 0.8  # seconds of processor time, above which a cell is not taken
+_TINY = 0.15  # below this the values of any two axes are shown together
 _PRESETS = ("smoke",)
 
 
@@ -61,10 +63,11 @@ def choose(traces: Iterable[Traced]) -> list[str]:
     for trace in quick:
         provider, case = found[trace.cell]
         shown: set[object] = {(file, line) for file, lines in trace.lines.items() for line in lines}
-        for axis, value in case.point.items():
-            place = (provider.op, provider.name, axis)
-            if not _numeric(value) or value in (min(numbers[place]), max(numbers[place])):
-                shown.add((*place, value))
+        told = [(provider.op, provider.name, axis, value) for axis, value in case.point.items()]
+        told = [value for value in told if not _numeric(value[3]) or value[3] in (min(numbers[value[:3]]), max(numbers[value[:3]]))]
+        shown.update(told)
+        if trace.seconds < _TINY:
+            shown.update(itertools.combinations(told, 2))
         if not shown <= seen:
             chosen.append(trace.cell)
             seen |= shown

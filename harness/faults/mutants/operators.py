@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -187,9 +188,12 @@ def other(node: Any, scope: Scope) -> Made:
 
 @operator
 def stride(node: Any, scope: Scope) -> Made:
-    """Another stride of the same function."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in scope.strides and len(scope.strides) > 1:
-        yield changed(node, id=scope.strides[(scope.strides.index(node.id) + 1) % len(scope.strides)])
+    """Another stride of the same tensor, by its name."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in scope.strides:
+        shared = {name: len(os.path.commonprefix([name, node.id]).removeprefix("stride_")) for name in scope.strides if name != node.id}
+        nearest = max(shared, key=lambda name: shared[name], default="")
+        if nearest and shared[nearest]:
+            yield changed(node, id=nearest)
 
 
 @operator
