@@ -59,6 +59,9 @@ def all_of(source: str) -> list[sites.Mutant]:
     return [mutant for function in sites.functions(source) for mutant in sites.mutants(source, "sample", "sample.py", function)]
 
 
+EVERY = all_of(SAMPLE)
+
+
 def changed_places(before: ast.AST, after: ast.AST) -> list[tuple[ast.AST, ast.AST]]:
     """The smallest subtrees that differ: a node whose own kind or fields differ, or the list of statements."""
     if type(before) is not type(after):
@@ -81,10 +84,10 @@ def changed_places(before: ast.AST, after: ast.AST) -> list[tuple[ast.AST, ast.A
 
 
 def test_every_operator_has_a_place_in_the_sample():
-    assert {mutant.operator for mutant in all_of(SAMPLE)} == set(OPERATORS)
+    assert {mutant.operator for mutant in EVERY} == set(OPERATORS)
 
 
-@pytest.mark.parametrize("mutant", all_of(SAMPLE), ids=lambda mutant: mutant.key)
+@pytest.mark.parametrize("mutant", EVERY, ids=lambda mutant: mutant.key)
 def test_a_mutant_differs_in_one_node_and_keeps_every_line(mutant):
     text = mutant.applied(SAMPLE)
     compile(text, "sample.py", "exec")
@@ -103,14 +106,14 @@ def test_a_mutant_differs_in_one_node_and_keeps_every_line(mutant):
 
 
 def test_what_cannot_be_wrong_is_left_alone():
-    before = " ".join(mutant.before for mutant in all_of(SAMPLE) if mutant.operator not in ("mask", "statement"))
+    before = " ".join(mutant.before for mutant in EVERY if mutant.operator not in ("mask", "statement"))
     for word in ("1 < 2", "BLOCK > 0", "evict_first", "n > 0", "n + 1", "do_not_specialize"):
         assert word not in before
-    assert not any(mutant.before == "raise_to: int = 2" for mutant in all_of(SAMPLE))
+    assert not any(mutant.before == "raise_to: int = 2" for mutant in EVERY)
 
 
 def test_keys_name_no_lines_and_no_key_is_given_twice():
-    keys = [mutant.key for mutant in all_of(SAMPLE)]
+    keys = [mutant.key for mutant in EVERY]
     assert len(set(keys)) == len(keys)
     moved = SAMPLE.replace("    acc = tl.zeros", "    unused = x\n\n    acc = tl.zeros")
     assert [mutant.key for mutant in all_of(moved)] == keys
@@ -132,7 +135,7 @@ expressions = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(expressions, min_size=1, max_size=4))
 def test_any_function_gives_mutants_that_compile_with_the_rest_untouched(lines):
     body = "".join(f"    b = {line}  # ü\n" for line in lines)
@@ -146,10 +149,10 @@ def test_any_function_gives_mutants_that_compile_with_the_rest_untouched(lines):
         assert text.encode().endswith(source.encode()[mutant.span[1] :])
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 40), min_size=1), st.integers(0, 100), st.integers(0, 5))
 def test_a_draw_is_even_over_functions_and_the_same_for_a_seed(sizes, count, seed):
-    every = all_of(SAMPLE)
-    piles = {name: every[:size] for name, size in sizes.items()}
+    piles = {name: EVERY[:size] for name, size in sizes.items()}
     drawn = population.draw(piles, count, seed)
     assert drawn == population.draw(piles, count, seed)
     assert len(drawn) == min(count, sum(sizes.values()))
@@ -158,11 +161,11 @@ def test_a_draw_is_even_over_functions_and_the_same_for_a_seed(sizes, count, see
     assert sorted(mutant.key for mutant in whole) == sorted(mutant.key for pile in piles.values() for mutant in pile)
 
 
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 50))
 def test_a_draw_is_even_over_operators(seed):
-    every = all_of(SAMPLE)
-    kinds = {mutant.operator for mutant in every}
-    first = population.draw({"kernel": every}, len(kinds), seed)
+    kinds = {mutant.operator for mutant in EVERY}
+    first = population.draw({"kernel": EVERY}, len(kinds), seed)
     assert {mutant.operator for mutant in first} == kinds
 
 
@@ -195,10 +198,10 @@ def test_planting_reaches_what_was_made_before_and_is_undone(module):
 
 def test_equivalents_that_match_nothing_are_named(tmp_path):
     path = tmp_path / "equivalents.toml"
-    key = all_of(SAMPLE)[0].key
+    key = EVERY[0].key
     path.write_text(f'[[equivalent]]\nkeys = [{json.dumps(key)}, "gone"]\nwhy = "because"\n')
     known = equivalents.Equivalents(path)
-    assert known.unmatched([mutant.key for mutant in all_of(SAMPLE)]) == ["gone"]
+    assert known.unmatched([mutant.key for mutant in EVERY]) == ["gone"]
 
 
 @pytest.mark.parametrize(

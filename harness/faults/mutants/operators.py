@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 import copy
-import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -79,16 +79,18 @@ def operator(function: Callable[[Any, Scope], Made]) -> Callable[[Any, Scope], M
     return function
 
 
-def scope_of(function: ast.FunctionDef, statement: ast.stmt | None = None) -> Scope:
-    """The scope of a statement in a function."""
+def scope_of(function: ast.FunctionDef) -> Scope:
+    """The scope of a function, outside any assignment."""
     names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
-    stores = [node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    stores = Counter(node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    stores.update(names)
+    return Scope(tuple(name for name in names if "stride" in name), frozenset(name for name, count in stores.items() if count > 1), "")
+
+
+def target_of(statement: ast.stmt) -> str:
+    """The name that a statement assigns, or ""."""
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-    return Scope(
-        tuple(name for name in names if "stride" in name),
-        frozenset(name for name in {*stores, *names} if stores.count(name) + names.count(name) > 1),
-        target.id if isinstance(target, ast.Name) else "",
-    )
+    return target.id if isinstance(target, ast.Name) else ""
 
 
 def idle(node: ast.AST) -> bool:
@@ -190,10 +192,15 @@ def other(node: Any, scope: Scope) -> Made:
 def stride(node: Any, scope: Scope) -> Made:
     """Another stride of the same tensor, by its name."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in scope.strides:
-        shared = {name: len(os.path.commonprefix([name, node.id]).removeprefix("stride_")) for name in scope.strides if name != node.id}
+        shared = {name: _shared(name.removeprefix("stride_"), node.id.removeprefix("stride_")) for name in scope.strides if name != node.id}
         nearest = max(shared, key=lambda name: shared[name], default="")
         if nearest and shared[nearest]:
             yield changed(node, id=nearest)
+
+
+def _shared(one: str, other: str) -> int:
+    """With how many letters both names begin."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 @operator

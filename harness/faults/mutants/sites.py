@@ -6,10 +6,10 @@ import ast
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harness.faults.mutants.operators import OPERATORS, Scope, idle, scope_of
+from harness.faults.mutants.operators import OPERATORS, Scope, idle, scope_of, target_of
 
 _SHOWN = 70  # characters of a node's text in a key
 
@@ -104,12 +104,13 @@ def _short(text: str) -> str:
 
 def _nodes(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, tuple[int, int], Scope]]:
     """Every node of the body that may be changed, with the lines of its statement and the scope there."""
+    outside = scope_of(function)
     stack: list[tuple[ast.AST, ast.stmt]] = [(statement, statement) for statement in reversed(function.body)]
     while stack:
         node, holder = stack.pop()
         if idle(node):
             continue
-        yield node, _lines(holder), scope_of(function, holder)
+        yield node, _lines(holder), replace(outside, target=target_of(holder))
         for name, value in reversed(list(ast.iter_fields(node))):
             if name in ("annotation", "returns", "type_comment"):
                 continue
