@@ -1,7 +1,8 @@
 """The tiny cells that mutants are run on: cells.txt, a cell id a line, chosen from the presets by `python -m harness.faults.mutants.cells`.
 
-Chosen are, the quickest first, the cells that execute a line no quicker one does, or give a function a value of an axis that it has
-not had (of numbers the first few). What the ledger knows to deviate does not pass and is not taken.
+Chosen are, the quickest first, the cells that execute a line no quicker one does, or give a provider a value of an axis that it has
+not had (of numbers the least and the greatest); of the tiniest also those that give it two such values together for the first time.
+What the ledger knows to deviate does not pass and is not taken.
 """
 
 from __future__ import annotations
