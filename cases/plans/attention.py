@@ -128,6 +128,7 @@ def smoke():
     yield from _smoke_kv()
     # several key blocks in each of two splits
     yield from product("decode_attention", batch=1, heads=[2, 4], kv_heads=2, length=150, dim=16, dtype="fp32")
+    yield from product("decode_attention", batch=1, heads=8, kv_heads=8, length=150, dim=16, dtype="fp32")
 
 
 DECODE = {"batch": 5, "heads": 16, "kv_heads": 4, "length": 300}
