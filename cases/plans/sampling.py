@@ -106,6 +106,7 @@ def smoke():
     yield from product("greedy", batch=2, vocab=[111, 4097], values=LOGITS)
     yield from product("greedy", batch=3, vocab=4097, values=LOGITS, dtype="fp16")
     yield from product("greedy", batch=1, vocab=163840)
+    yield from product("greedy", batch=2, vocab=[111, 4097], values="ends")
     yield from product("token_bitmask", batch=4, vocab=[9, 111, 4097], bits=BITS, rows=["all", "some"])
     yield from product("token_bitmask", batch=4, vocab=111, rows=["all", "some"], dtype="fp16")
     yield from product("penalties", batch=4, vocab=111, values=["random", "masked", "ties"], dtype=["fp32", "fp16"])

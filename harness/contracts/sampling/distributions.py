@@ -10,7 +10,7 @@ from harness.contracts.inputs import DTYPES, Draw
 
 PROBS = ("random", "peaked", "flat", "ties", "onehot", "tail")
 SPOILT = ("nan", "zero")
-LOGITS = ("random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "onenan", "extreme")
+LOGITS = ("random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "onenan", "extreme", "ends")
 
 BATCH = number("batch", "b", "rows", least=0)
 VOCAB = number("vocab", "v", "vocabulary size")
@@ -59,7 +59,7 @@ def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype |
 
     random: standard deviation 2.3; peaked: one token 20 above; flat: equal in each row; ties: multiples of 1; masked: two
     tokens in three at -inf; allmasked: every second row all -inf; nan: every second row all NaN; onenan: one NaN in every
-    second row; extreme: up to 1e4 in size.
+    second row; extreme: up to 1e4 in size; ends: the greatest is the last token of a row, the first of the next.
     """
     if values == "flat":
         return draw.normal(batch, 1, dtype=dtype, scale=2.0).repeat(1, vocab)
@@ -79,6 +79,8 @@ def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype |
         x[::2].scatter_(1, draw.integers(batch, 1, low=0, high=vocab)[::2], math.nan)
     elif values == "extreme":
         x = x * 1024.0
+    elif values == "ends":
+        x[::2, -1], x[1::2, 0] = 24.0, 24.0
     return x.to(dtype or torch.float32)
 
 
