@@ -1,7 +1,8 @@
 """The tiny cells that mutants are run on: cells.txt, a cell id a line, chosen from the presets by `python -m harness.faults.mutants.cells`.
 
 Chosen are, the quickest first, the cells that execute a line no quicker one does, or give a provider a value of an axis that it has
-not had (of numbers the least and the greatest); of the tiniest also those that give it two such values together for the first time.
+not had (of numbers the least, the greatest and one that is no power of two); of the tiniest also those that give it two such values
+together for the first time.
 What the ledger knows to deviate does not pass and is not taken.
 """
 
@@ -64,9 +65,10 @@ def choose(traces: Iterable[Traced]) -> list[str]:
     for trace in quick:
         provider, case = found[trace.cell]
         shown: set[object] = {(file, line) for file, lines in trace.lines.items() for line in lines}
-        told = [(provider.op, provider.name, axis, value) for axis, value in case.point.items()]
-        told = [value for value in told if not _numeric(value[3]) or value[3] in (min(numbers[value[:3]]), max(numbers[value[:3]]))]
+        every = [(provider.op, provider.name, axis, value) for axis, value in case.point.items()]
+        told = [value for value in every if not _numeric(value[3]) or value[3] in (min(numbers[value[:3]]), max(numbers[value[:3]]))]
         shown.update(told)
+        shown.update((*value[:3], "no power of two") for value in every if isinstance(value[3], int) and value[3] & (value[3] - 1))
         if trace.seconds < _TINY:
             shown.update(itertools.combinations(told, 2))
         if not shown <= seen:
