@@ -21,7 +21,7 @@ _AROUND = (
     "fused_op.py",
     "logging.py",
     "plugins/",
-    "lang/",
+    "/lang/",
     "cake_kernels/",
     "__init__.py",
     "orchestrator.py",
