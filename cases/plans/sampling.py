@@ -62,6 +62,7 @@ def edges(off=OFF_K, spoilt=("nan", "zero")):
     yield from product("seeded_sample", batch=8, vocab=111, k=10, p=[0.9, 1], seeds=["plain", "unlucky"])
     yield from product("greedy", batch=4, vocab=111, cap=30, values=["random", "extreme"])
     yield from product("token_bitmask", batch=3, vocab=[96, 111], padding=[5, 64])
+    yield from product("penalties", batch=1, vocab=111)  # no request without a penalty beside it
     yield from product("penalties", batch=4, vocab=111, length=[0, 64], frequency=[0, 2], presence=[0, -1.5], repetition=[1, 1.25])
 
 
