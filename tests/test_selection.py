@@ -101,8 +101,8 @@ def test_the_nightly_preset_stays_within_its_bound():
     own = {name: [provider for provider in providers_of(name) if provider.source.startswith("harness.providers.")] for name in ops()}
     served = [(case, provider) for name, mine in own.items() for case in preset_cases(DEFAULT_CASES, "nightly", name) for provider in mine]
     cells = [case for case, provider in served if "cuda" in provider.platforms and provider.why_not(case) is None]
-    public = {case for bug in bugs(DEFAULT_CASES) for cases in bug.cases.values() for case in cases}
-    laws, kept = sum("relation" in case.point for case in cases), sum(case in public for case in cases)
+    public = {case for bug in bugs(DEFAULT_CASES) for kept in bug.cases.values() for case in kept}
+    laws, kept = sum("relation" in case.point for case in cells), sum(case in public for case in cells)
     assert 10_000 < len(cells) - laws - kept <= 20_000
     assert 1_000 < laws <= 4_000
     assert kept <= 2_500

@@ -129,6 +129,12 @@ def smoke():
     yield from _smoke_extend()
     yield from _smoke_verify()
     yield from _smoke_kv()
+    # several key blocks in each of two splits
+    yield from product("decode_attention", batch=1, heads=[2, 4], kv_heads=2, length=150, dim=16, dtype="fp32")
+    yield from product("decode_attention", batch=1, heads=8, kv_heads=8, length=150, dim=16, dtype="fp32")
+    # one query and key more than whole blocks, at a width that is no power of two
+    yield point("extend_attention", batch=1, heads=1, kv_heads=1, new=129, dim=80, dtype="fp16")
+    yield point("verify_attention", batch=2, heads=2, kv_heads=1, nodes=2, prefix=100, dim=80, dtype="fp16")
 
 
 DECODE = {"batch": 5, "heads": 16, "kv_heads": 4, "length": 300}

@@ -17,6 +17,8 @@ def smoke():
     yield from product("merge_states", parts=[1, 3, 8], tokens=[1], heads=[3], dtype="fp32")
     yield from product("merge_states", parts=[2], tokens=[1], heads=[4], dim=[64, 192, 512], dtype="fp32")
     yield from product("suffix_merge", tokens=[3], heads=[6], group=[1, 6], suffix=[1, 3, 8], dim=[64, 80], dtype="fp16")
+    # in some rows any one part outweighs the others by more than exp can hold
+    yield from product("merge_states", parts=[4], tokens=[40], heads=[3], dim=64, dtype="fp32", values="far")
 
 
 def pr():

@@ -62,6 +62,7 @@ def edges(off=OFF_K, spoilt=("nan", "zero")):
     yield from product("seeded_sample", batch=8, vocab=111, k=10, p=[0.9, 1], seeds=["plain", "unlucky"])
     yield from product("greedy", batch=4, vocab=111, cap=30, values=["random", "extreme"])
     yield from product("token_bitmask", batch=3, vocab=[96, 111], padding=[5, 64])
+    yield from product("penalties", batch=1, vocab=111)  # no request without a penalty beside it
     yield from product("penalties", batch=4, vocab=111, length=[0, 64], frequency=[0, 2], presence=[0, -1.5], repetition=[1, 1.25])
 
 
@@ -106,6 +107,7 @@ def smoke():
     yield from product("greedy", batch=2, vocab=[111, 4097], values=LOGITS)
     yield from product("greedy", batch=3, vocab=4097, values=LOGITS, dtype="fp16")
     yield from product("greedy", batch=1, vocab=163840)
+    yield from product("greedy", batch=2, vocab=[111, 4097], values="ends")
     yield from product("token_bitmask", batch=4, vocab=[9, 111, 4097], bits=BITS, rows=["all", "some"])
     yield from product("token_bitmask", batch=4, vocab=111, rows=["all", "some"], dtype="fp16")
     yield from product("penalties", batch=4, vocab=111, values=["random", "masked", "ties"], dtype=["fp32", "fp16"])

@@ -24,6 +24,7 @@ def smoke():
     yield from product("tree_verify_sample", batch=1536, slots=3, vocab=8, shape="chain", values="grid")
     yield from product("tree_verify_sample", batch=4000, slots=6, vocab=111, values="drawn")
     yield from product("dspark_accept_sampling", batch=64, slots=4, vocab=111, values="drawn", spread=5, temperature=2)
+    yield from product("dspark_accept_sampling", batch=2, slots=2, vocab=8193, values=["random", "rejected"], spread=0)
     yield from product("chain_verify", batch=6, slots=4, vocab=111, values=FAMILIES)
     yield from product("chain_verify", batch=6, slots=4, vocab=111, values=BLOCK, mode="block")
     yield from product("chain_verify", batch=3, slots=[2, 3, 6, 9], vocab=9, mode=["token", "block"])

@@ -16,6 +16,7 @@ from harness.contracts import Case, Draw, Inputs, Op, Semantics, make_inputs, op
 from harness.machine.anew import draws_anew
 from harness.machine.classify import classify, poisons, words_of
 from harness.machine.exchange import Unreadable, collect, describe, last_frame, prints, reading
+from harness.machine.interpreted import strict
 from harness.machine.memory import Guarded, Scratch
 from harness.machine.others import judged_by_others
 from harness.machine.platforms import EVIDENCE, Device, synchronise
@@ -30,12 +31,15 @@ _KEEP_BYTES = 1 << 30
 
 
 class Bench:
-    """Runs cells on one device, keeping the inputs and golden results of the last few cases. `begun` is called when inputs and
+    """Runs cells on one device, keeping the inputs and golden results of the last `keep` cases. `begun` is called when inputs and
     reference are done and the provider begins, `compiling` when Triton begins (True) and ends a compilation in this process."""
 
-    def __init__(self, device: Device, begun: Callable[[], None] = lambda: None, compiling: Callable[[bool], None] = lambda at_work: None) -> None:
+    def __init__(
+        self, device: Device, begun: Callable[[], None] = lambda: None, compiling: Callable[[bool], None] = lambda at_work: None, *, keep: int = _KEEP
+    ) -> None:
         self.device = device
         self._begun = begun
+        self._keep = keep
         self.versions = versions()
         listen_to_triton(compiling)
         self._cases: OrderedDict[tuple[str, str, int], Prepared] = OrderedDict()
@@ -126,7 +130,7 @@ class Bench:
         key = (case.op, case.id, seed)
         prepared = self._cases.pop(key, None)
         if prepared is None:
-            while self._cases and (len(self._cases) >= _KEEP or self._bytes() > _KEEP_BYTES):
+            while self._cases and (len(self._cases) >= self._keep or self._bytes() > _KEEP_BYTES):
                 self._cases.popitem(last=False)
             with shares.phase("inputs"):
                 x = make_inputs(case, self.device.string, seed)
@@ -167,7 +171,7 @@ class Bench:
         made = provider.make()
         if seed is not None:
             torch.manual_seed(seed)
-        with _defaults(), Guarded(scratch):
+        with _defaults(), strict(scratch, lambda: [tensor for _, tensor in (*x.tensors(), *mine.tensors())]), Guarded(scratch):
             with shares.phase("prepare"):
                 made.prepare(mine, scratch)
                 synchronise(self.device)

@@ -41,6 +41,7 @@ class Scratch:
     def __init__(self, device: str) -> None:
         self.device = device
         self.outputs: dict[str, torch.Tensor] = {}
+        self.strayed = ""  # what an interpreted kernel read or wrote beside its tensors, in words
         self._blocks: list[_Block] = []
 
     def empty(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
@@ -78,10 +79,14 @@ class Scratch:
         body = block[GUARD : GUARD + nbytes].view(like.dtype)
         return body.as_strided(like.shape, like.stride())
 
+    def spans(self) -> dict[int, tuple[int, int]]:
+        """The addresses of every buffer, without its fences, by the address of its block."""
+        return {block.memory.data_ptr(): (block.memory.data_ptr() + GUARD, block.memory.data_ptr() + block.end) for block in self._blocks}
+
     def trespassed(self) -> str:
-        """Which fence was overwritten, in words, or an empty string."""
-        if not self._blocks:
-            return ""
+        """Which fence was overwritten, or what was touched beside all buffers, in words, or an empty string."""
+        if self.strayed or not self._blocks:
+            return self.strayed
         broken = torch.stack([before.any() | after.any() for before, after in (block.overwritten() for block in self._blocks)])
         if not bool(broken.any()):
             return ""

@@ -7,8 +7,8 @@ import ast
 import builtins
 import functools
 import importlib.util
+import linecache
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import CodeType, SimpleNamespace
 from typing import Any
 
@@ -44,7 +44,7 @@ def isolate(module: str, *names: str, given: Mapping[str, Any]) -> SimpleNamespa
 
 @functools.lru_cache(maxsize=64)
 def _execute(module: str, origin: str, names: tuple[str, ...], given: tuple[tuple[str, Any], ...]) -> SimpleNamespace:
-    tree = ast.parse(Path(origin).read_text(), origin)
+    tree = ast.parse("".join(linecache.getlines(origin)), origin)  # where Triton reads a kernel's source too
     wanted = [node for node in tree.body if _bound(node) & set(names)]
     lost = set(names).difference(*map(_bound, wanted))
     if lost:
@@ -56,6 +56,11 @@ def _execute(module: str, origin: str, names: tuple[str, ...], given: tuple[tupl
             space.setdefault(name, _Absent(module, name))
     exec(code, space)
     return SimpleNamespace(**{name: space[name] for name in names})
+
+
+def forget() -> None:
+    """Reads every source anew: what was taken out before stays as it is."""
+    _execute.cache_clear()
 
 
 def _bound(node: ast.stmt) -> set[str]:

@@ -40,6 +40,7 @@ def _draw(case: Case, draw: Draw, parts: int) -> dict[str, torch.Tensor]:
         lse[:, ::2], lse[:, 1::2] = math.log(2), math.log(8)
     if case.values in ("empty", "bothempty"):
         lse[:, -1, ::2] = -math.inf
+        lse[:, 0, 1::4] = lse[:, -1, 3::4] = 0.0  # one key of score 0: no sign that a part is empty
     if case.values == "bothempty":
         lse[::2] = -math.inf
     return {"v": v.masked_fill(lse.isinf()[..., None], 0.0), "lse": lse}

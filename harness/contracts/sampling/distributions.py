@@ -17,7 +17,7 @@ WORKED = {
 }
 SPOILT = ("nan", "zero")
 FOUR = (0.1, 0.2, 0.3, 0.4)
-LOGITS = ("random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "onenan", "extreme")
+LOGITS = ("random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "onenan", "extreme", "ends")
 
 BATCH = number("batch", "b", "rows", least=0)
 VOCAB = number("vocab", "v", "vocabulary size")
@@ -74,7 +74,7 @@ def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype |
 
     random: standard deviation 2.3; peaked: one token 20 above; flat: equal in each row; ties: multiples of 1; masked: two
     tokens in three at -inf; allmasked: every second row all -inf; nan: every second row all NaN; onenan: one NaN in every
-    second row; extreme: up to 1e4 in size; four: .1 .2 .3 .4 and -inf.
+    second row; extreme: up to 1e4 in size; ends: the greatest is the last token of a row, the first of the next; four: .1 .2 .3 .4 and -inf.
     """
     if values == "four":
         row = torch.tensor((*FOUR, *[-math.inf] * vocab)[:vocab], device=draw.device)
@@ -97,6 +97,8 @@ def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype |
         x[::2].scatter_(1, draw.integers(batch, 1, low=0, high=vocab)[::2], math.nan)
     elif values == "extreme":
         x = x * 1024.0
+    elif values == "ends":
+        x[::2, -1], x[1::2, 0] = 24.0, 24.0
     return x.to(dtype or torch.float32)
 
 

@@ -57,13 +57,14 @@ def softcap_argmax(x: Any) -> Any:
 
 
 def markov(step: Any, logits: Any, temperature: float) -> Any:
-    """One step of DSPARK's Markov draft without bias: the argmax at temperature 0, else a Gumbel-max draw a row."""
+    """One step of DSPARK's Markov draft, the logits split exactly into fractions and a bias of whole numbers: the argmax at
+    temperature 0, else a Gumbel-max draw a row."""
     import torch
 
-    rows = logits.shape[0]
+    rows, whole = logits.shape[0], torch.where(logits.isfinite(), logits.trunc(), 0.0)
     return step(
-        base_logits=logits,
-        bias=torch.zeros_like(logits),
+        base_logits=logits - whole,
+        bias=whole,
         temperatures=torch.full((rows,), temperature, dtype=torch.float32, device=logits.device),
         key=int(torch.randint(1 << 31, ())),
         offset=torch.zeros(1, dtype=torch.int64, device=logits.device),

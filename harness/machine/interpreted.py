@@ -1,0 +1,143 @@
+"""Triton's interpreter made strict: a kernel under it may read and write the tensors it was given, and nothing beside them.
+
+A lane that is masked off in a load without `other` holds what the language leaves open: here NaN and large numbers in turn, and not the
+zeros that the interpreter puts there. A lane outside the tensors is named, reads the same and writes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.machine.memory import Scratch
+
+Range = tuple[int, int]
+
+
+@contextlib.contextmanager
+def strict(scratch: Scratch, more: Callable[[], list[torch.Tensor]]) -> Iterator[None]:
+    """Watches the kernels that run in the block; the first that strays is said in `scratch.strayed`.
+
+    more   tensors beside a launch's arguments that a kernel may reach, by an address in a table: asked for only when one strays
+    """
+    try:
+        from triton import knobs
+        from triton.runtime import interpreter
+    except ImportError:
+        interpreting = False
+    else:
+        interpreting = knobs.runtime.interpret
+    if not interpreting:
+        yield
+        return
+    builder, executor = interpreter.InterpreterBuilder, interpreter.GridExecutor
+    load, store, swap, update, arguments = (
+        builder.create_masked_load,
+        builder.create_masked_store,
+        builder.create_atomic_cas,
+        builder.create_atomic_rmw,
+        executor._init_args_hst,
+    )
+    fence = _Fence(scratch, more)
+
+    def given(self: Any, args: Any, kwargs: Any) -> Any:
+        made = arguments(self, args, kwargs)
+        fence.enter(self.fn.__name__, [*made[0], *made[1].values()])
+        return made
+
+    def loads(self: Any, ptrs: Any, mask: Any, other: Any, *hints: Any, **named: Any) -> Any:
+        inside = fence.inside(ptrs, mask.data, "read")
+        if other is None or inside is not mask.data:
+            other = interpreter.TensorHandle(_poisoned(ptrs, mask.data, other, interpreter), ptrs.get_element_ty())
+        return load(self, ptrs, interpreter.TensorHandle(inside, mask.dtype), other, *hints, **named)
+
+    def stores(self: Any, ptrs: Any, value: Any, mask: Any, *hints: Any, **named: Any) -> Any:
+        return store(self, ptrs, value, interpreter.TensorHandle(fence.inside(ptrs, mask.data, "wrote"), mask.dtype), *hints, **named)
+
+    def updates(self: Any, operation: Any, ptr: Any, value: Any, mask: Any, *order: Any) -> Any:
+        return update(self, operation, ptr, value, interpreter.TensorHandle(fence.inside(ptr, mask.data, "updated"), mask.dtype), *order)
+
+    def swaps(self: Any, ptr: Any, *rest: Any) -> Any:
+        if not fence.inside(ptr, np.ones_like(ptr.data, dtype=bool), "updated").all():
+            raise IndexError(scratch.strayed)
+        return swap(self, ptr, *rest)
+
+    builder.create_masked_load, builder.create_masked_store = loads, stores
+    builder.create_atomic_cas, builder.create_atomic_rmw, executor._init_args_hst = swaps, updates, given
+    try:
+        yield
+    finally:
+        builder.create_masked_load, builder.create_masked_store = load, store
+        builder.create_atomic_cas, builder.create_atomic_rmw, executor._init_args_hst = swap, update, arguments
+
+
+def _poisoned(ptrs: Any, mask: Any, other: Any, interpreter: Any) -> Any:
+    """What the lanes hold that are not read: `other` where the mask is off and it is given, else poison."""
+    dtype = interpreter._get_np_dtype(ptrs.get_element_ty())
+    poison = np.resize(_poison(dtype), ptrs.data.shape)
+    return poison if other is None else np.where(mask, poison, other.data).astype(dtype)
+
+
+def _poison(dtype: Any) -> Any:
+    """A NaN spoils a sum and a product with zero, a large number also a maximum, in which the interpreter passes over NaN."""
+    if dtype.kind == "f":
+        return np.array([np.nan, np.finfo(dtype).max / 2], dtype=dtype)
+    return np.array([True]) if dtype.kind == "b" else np.frombuffer(b"\x5a" * dtype.itemsize, dtype=dtype)
+
+
+class _Fence:
+    """The memory that a launch may touch."""
+
+    def __init__(self, scratch: Scratch, more: Callable[[], list[torch.Tensor]]) -> None:
+        self._scratch, self._more = scratch, more
+        self._kernel = ""
+        self._given: list[Range] = []
+
+    def enter(self, kernel: str, arguments: list[Any]) -> None:
+        """A launch begins."""
+        self._kernel = kernel
+        self._given = self._ranges(_tensors(arguments))
+
+    def _ranges(self, tensors: Iterator[torch.Tensor] | list[torch.Tensor]) -> list[Range]:
+        fenced = self._scratch.spans()
+        whole = {(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in (tensor.untyped_storage() for tensor in tensors)}
+        return [fenced.get(start, (start, end)) for start, end in whole]
+
+    def inside(self, ptrs: Any, mask: Any, did: str) -> Any:
+        """The mask without the lanes that lie outside; the mask itself where none does."""
+        active = ptrs.data[mask]
+        if not active.size:
+            return mask
+        size = max(1, ptrs.get_element_ty().primitive_bitwidth // 8)
+        low, high = int(active.min()), int(active.max()) + size
+        if any(start <= low and high <= end for start, end in self._given):
+            return mask
+        stray = _outside(ptrs.data, size, self._given) & mask
+        if stray.any():  # not by an address from a table either
+            stray &= _outside(ptrs.data, size, self._ranges(self._more()) + list(self._scratch.spans().values()))
+        if not stray.any():
+            return mask
+        if not self._scratch.strayed:
+            self._scratch.strayed = f"kernel {self._kernel} {did} {int(stray.sum())} of {active.size} elements outside the tensors it was given"
+        return mask & ~stray
+
+
+def _outside(addresses: Any, size: int, ranges: list[Range]) -> Any:
+    stray = np.ones(addresses.shape, dtype=bool)
+    for start, end in ranges:
+        stray &= (addresses < start) | (addresses + np.uint64(size) > end)
+    return stray
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _tensors(value)
+        elif isinstance(base := getattr(value, "base", None), torch.Tensor):  # a descriptor, or a tensor seen as another dtype
+            yield base
