@@ -205,6 +205,45 @@ def symbols(**options: Any) -> None:
     sys.exit(scan(**options))
 
 
+@cli.command()
+@click.option("--op", "ops", multiple=True, metavar="OP[,OP]", help="Only these ops (default: all).")
+@click.option("--provider", "providers", multiple=True, metavar="NAME[,NAME]", help="Only these providers (default: all).")
+@click.option(
+    "--axis", "axes", multiple=True, metavar="AXIS=VALUES", help="Search this of an axis alone: heads=1..64, dtype=fp16,fp32 (default: what the op declares)."
+)
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Search for so long in all (default: 60, or without limit with --examples).")
+@click.option("--examples", type=click.IntRange(min=1), help="So many examples of each op on each provider (default: as many as the time allows).")
+@click.option("--seed", type=click.IntRange(min=0), help="What is tried follows from it (default: a fresh one, printed).")
+@click.option(
+    "--cost",
+    type=click.IntRange(min=1),
+    help="Most operations and bytes of an example (default: 1 million in Triton's interpreter, 20 million on a CPU, 4 billion on a GPU).",
+)
+@click.option(
+    "--database",
+    metavar="DIR",
+    help="Where failures are kept, to be tried first next time, or 'none' (default: fuzz in $KERNEL_PARITY_CACHE; ~/.cache/kernel-parity).",
+)
+@click.option("--shrink-seconds", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds in which a failure is made smaller.")
+@click.option("--add-regression", is_flag=True, help="Append each finding to regressions/found.toml of the cases folder (default: print its row).")
+@click.option("--results", metavar="FILE", help="Write the result line of every cell here, in order (default: none).")
+@click.option("--ledger", help="Ledger file, or 'none' (default: ledger.toml of the cases folder).")
+@click.option("--cases", "cases_dir", metavar="DIR", help="Folder with ledger.toml (default: $KERNEL_PARITY_CASES, else cases/ beside the package).")
+@click.option("--platform", help="cuda, rocm or cpu; cpu includes Triton's interpreter (default: what the device files show).")
+@click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=20.0, show_default=True, help="Seconds a cell may take, compilers apart.")
+@click.option("--build-timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, help="Seconds a just-in-time build may take.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (default: text).")
+def fuzz(**options: Any) -> None:
+    """Search the axes of ops, provider by provider, for inputs at which they fail, and make each failure small.
+
+    Exit 1 where something was found that the ledger does not list.
+    """
+    from harness.commands.fuzz import search
+
+    sys.exit(search(**options))
+
+
 def main() -> None:
     """The entry point: user errors are one line on stderr with their exit code, never a traceback."""
     from harness.errors import HarnessError, UsageError

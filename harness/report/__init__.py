@@ -1,6 +1,7 @@
 """Results for people: the terminal's tables and the text of one failure. Pure."""
 
 from harness.report.failure import explain
+from harness.report.searched import found, searched
 from harness.report.tables import harness_share, power, summary, totals
 
-__all__ = ["explain", "harness_share", "power", "summary", "totals"]
+__all__ = ["explain", "found", "harness_share", "power", "searched", "summary", "totals"]

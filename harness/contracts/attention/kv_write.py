@@ -26,9 +26,9 @@ class kv_write:
     axes = (
         number("tokens", "t", "new tokens", least=0),
         number("kv_heads", "kv", "key-value heads on this rank"),
-        number("dim", "d", "head dimension of keys", default=128),
-        number("v_dim", "dv", "head dimension of values; 0: as dim", default=0),
-        number("page", "pg", "page size in tokens", default=1),
+        number("dim", "d", "head dimension of keys", default=128, search=(16, 264)),
+        number("v_dim", "dv", "head dimension of values; 0: as dim", default=0, search=(16, 264)),
+        number("page", "pg", "page size in tokens", default=1, search=(1, 128)),
         words("dtype", DTYPES, "dtype of the new keys and values"),
         words("cache", CACHES, "dtype of the pool: as the new rows, or an fp8 flavour", default="samekv"),
         words("scales", ("unit", "scaled"), "scaled: divided by k_scale and v_scale on the way into an fp8 pool", default="unit"),

@@ -13,7 +13,7 @@ SPOILT = ("nan", "zero")
 LOGITS = ("random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "onenan", "extreme")
 
 BATCH = number("batch", "b", "rows", least=0)
-VOCAB = number("vocab", "v", "vocabulary size")
+VOCAB = number("vocab", "v", "vocabulary size", search=(1, 200_000))
 VALUES = words("values", PROBS, "input family", default="random")
 DRAWN_VALUES = words("values", PROBS + SPOILT, "input family; nan and zero spoil every second row", default="random")
 LOGIT_VALUES = words("values", LOGITS, "input family", default="random")

@@ -35,8 +35,8 @@ class dspark_accept_sampling:
         SLOTS,
         VOCAB,
         words("values", ("random", "decided", "accepted", "rejected", "drawn"), "possible, certain, all, none; requests alike", default="random"),
-        number("spread", "w", "log2 of the tokens a draft row holds; 0: certain of its token", default=3, least=0),
-        real("temperature", "t", "divides the target's logits", default=1.0, least=1e-3),
+        number("spread", "w", "log2 of the tokens a draft row holds; 0: certain of its token", default=3, least=0, search=(0, 12)),
+        real("temperature", "t", "divides the target's logits", default=1.0, least=1e-3, search=(0.01, 0.1, 0.7, 1.5, 10.0)),
         words("cut", ("whole", "cut"), "verify every slot, or a hashed number of them", default="whole"),
     )
     outputs = ("correct_len", "bonus", "cap_trim_lens")

@@ -30,9 +30,9 @@ class tree_build:
 
     axes = (
         number("batch", "b", "requests"),
-        number("slots", "n", "tokens of the tree, the root included", least=2),
-        number("topk", "k", "branches of a beam"),
-        number("steps", "d", "draft steps, the greatest depth"),
+        number("slots", "n", "tokens of the tree, the root included", least=2, search=(2, 65)),
+        number("topk", "k", "branches of a beam", search=(1, 9)),
+        number("steps", "d", "draft steps, the greatest depth", search=(1, 9)),
         number("length", "s", "longest sequence before the tree", least=0),
         words("lengths", LENGTHS, "sequence lengths of the requests", default="ragged"),
         words("mode", MODES, "layout of the mask", default="full"),

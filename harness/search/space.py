@@ -1,0 +1,99 @@
+"""The cases that a search draws from: an op's axes on one provider, mended into what exists, is taken, and is cheap enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from harness.contracts import Case, op
+from harness.errors import UsageError
+from harness.providers import Provider
+from harness.search.spans import Span, span
+
+SEEDS = 1000  # of inputs
+Point = dict[str, Any]
+Bounds = Mapping[str, Any]
+
+
+class Space:
+    """The cases of one op on one provider.
+
+    bounds  axis -> a range (least, greatest) or a list of values to search instead of what the axis declares
+    cost    most operations and bytes (by the contract's `work`) of a case
+    """
+
+    def __init__(self, provider: Provider, platform: str, *, cost: int, bounds: Bounds | None = None, arch: str = "") -> None:
+        self.provider, self.platform, self.cost, self.arch = provider, platform, cost, arch
+        self._op = op(provider.op)
+        bounds = bounds or {}
+        self.spans: dict[str, Span] = {axis.name: span(axis, bounds.get(axis.name)) for axis in self._op.axes.axes}
+        self._known: dict[tuple[Any, ...], Case | None] = {}
+
+    def strategy(self) -> st.SearchStrategy[tuple[Case, int]]:
+        """Possible cases with a seed; simpler are those nearer to the plain value of each axis, and lower seeds."""
+        drawn = st.fixed_dictionaries({name: st.sampled_from(one.places) for name, one in self.spans.items()})
+        cases = drawn.map(self.mended).filter(lambda case: case is not None)
+        return st.tuples(cases, st.sampled_from(range(SEEDS)))
+
+    def possible(self, point: Mapping[str, Any]) -> Case | None:
+        """The case of a point, or None where none exists, the library does not take it, or it costs too much. Raises UsageError for an
+        `accepts` that fails."""
+        key = tuple(point[name] for name in self.spans)
+        if key not in self._known:
+            self._known[key] = self._look(point)
+        return self._known[key]
+
+    def _look(self, point: Mapping[str, Any]) -> Case | None:
+        try:
+            case = self._op.axes.case(**point)
+        except UsageError:
+            return None
+        taken = not (self.provider.declines(case, self.platform, self.arch) or self.provider.gated(case, self.arch))
+        return case if taken and self._cost(case.point) <= self.cost else None
+
+    def _cost(self, point: Mapping[str, Any]) -> int:
+        work = self._op.impl.work(Case(self._op.name, "", point))
+        return int(work.flops + work.bytes)
+
+    def mended(self, point: Point) -> Case | None:
+        """The case of the point; where that is impossible, of one with plainer values instead, the fewest axes changed that do."""
+        point = self._cheaper(point)
+        if (case := self.possible(point)) is not None:
+            return case
+        for changed in self._plainer(point):
+            if (case := self.possible(changed)) is not None:
+                return case
+        return None
+
+    def _cheaper(self, point: Point) -> Point:
+        """The point with its greatest sizes halved until it costs no more than it may."""
+        point = dict(point)
+        while (cost := self._cost(point)) > self.cost:
+            halved = {name: value for name in self.spans if (value := self._half(name, point[name])) is not None}
+            cheaper = [name for name, value in halved.items() if self._cost({**point, name: value}) < 0.8 * cost]
+            if not cheaper:
+                return point
+            name = max(cheaper, key=lambda name: point[name])
+            point[name] = halved[name]
+        return point
+
+    def _half(self, name: str, value: Any) -> int | None:
+        """The nearest value of the axis at or below half of this one; None where there is none, or the axis is no size."""
+        one = self.spans[name]
+        if one.axis.words or one.axis.real or value <= 1:
+            return None
+        return next((lower for lower in one.plainer(value) if 0 < lower <= value // 2), None)
+
+    def _plainer(self, point: Point) -> Iterator[Point]:
+        """The point with one axis plainer, the last axes and the nearest values first; then with more and more axes plain."""
+        for name in reversed(self.spans):
+            for value in self.spans[name].plainer(point[name]):
+                yield {**point, name: value}
+        for name in reversed(self.spans):
+            point = {**point, name: self.spans[name].plain}
+            yield point
+            for other in reversed(self.spans):
+                for value in self.spans[other].plainer(point[other])[:8]:
+                    yield {**point, other: value}
