@@ -82,13 +82,14 @@ def attend(
         top = top.masked_fill(top == -math.inf, 0.0)
         small = torch.exp(scores - top).clamp_max_(floor) * torch.exp(top - safe[..., None])
         inner += (by_kv_head(small) @ size).view(inner.shape)
-    share = torch.exp(safe - lse.masked_fill(lse == -math.inf, math.inf))  # of the sinks and keys in the keys alone
+    if sinks is not None:  # lse is over the keys alone
+        moved = torch.exp(scores - lse.masked_fill(lse == -math.inf, 0.0)[..., None]) * error
     return Attended(
         o=(by_kv_head(weights) @ v).view(magnitude.shape).transpose(-3, -2),
         lse=lse.transpose(-2, -1),
         magnitude=magnitude.transpose(-3, -2),
         inner=inner.transpose(-3, -2),
-        lse_inner=(moved.sum(-1) * share + 4 * rounding.FP32).transpose(-2, -1),
+        lse_inner=(moved.sum(-1) + 4 * rounding.FP32).transpose(-2, -1),
     )
 
 

@@ -63,16 +63,18 @@ class _Descent:
                 plainer = [other for other in reversed(one.plainer(value)) if self.holds({**point, name: other})]
                 point = {**point, name: (plainer or [value])[0]}
             else:
-                point = {**point, name: self._bisected(point, name, one.plain)}
+                point = {**point, name: self._bisected(point, name, min(one.values))}
         return point
 
-    def _bisected(self, point: Point, name: str, right: int) -> int:
-        """The value nearest to one that passes, between it and the point's, at which the next one to it passes."""
-        wrong: int = point[name]
-        while abs(wrong - right) > 1:
+    def _bisected(self, point: Point, name: str, low: int) -> int:
+        """The least value, if that fails; else one up to the point's that fails where the one below it passes."""
+        wrong, right = point[name], low
+        if wrong == low or self.holds({**point, name: low}):
+            return low
+        while wrong - right > 1:
             middle = (wrong + right) // 2
             if self.holds({**point, name: middle}):
                 wrong = middle
             else:
                 right = middle
-        return wrong
+        return int(wrong)

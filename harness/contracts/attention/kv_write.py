@@ -38,6 +38,10 @@ class kv_write:
     mutates = ("k_pool", "v_pool")
     semantics: dict[str, tuple[str, ...]] = {}
 
+    def impossible(self, case: Case) -> str | None:
+        """Why there is no such case, or None."""
+        return "scales apply on the way into an fp8 pool alone" if case.scales == "scaled" and case.cache == "samekv" else None
+
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         pages = -(-(case.tokens + 1) // case.page) + 2
         room = pages * case.page

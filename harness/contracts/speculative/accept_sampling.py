@@ -42,6 +42,9 @@ class dspark_accept_sampling:
     outputs = ("correct_len", "bonus", "cap_trim_lens")
 
     def impossible(self, case: Case) -> str | None:
+        """Why there is no such case, or None."""
+        if case.slots < 2:
+            return "a chain without drafts has nothing to verify"
         return "a cut hides what was drawn" if case.values == "drawn" and case.cut == "cut" else None
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:

@@ -40,6 +40,11 @@ class tree_build:
     outputs = ("tree_mask", "positions", "retrive_index", "retrive_next_token", "retrive_next_sibling")
     mutates = outputs
 
+    def impossible(self, case: Case) -> str | None:
+        """Why there is no such case, or None."""
+        nodes = case.topk + (case.steps - 1) * case.topk**2
+        return None if case.slots - 1 <= nodes else f"the beams have {nodes} nodes, fewer than the {case.slots - 1} drafts"
+
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         batch, slots, device = case.batch, case.slots, draw.device
         made = trees.beams(draw, batch, slots, case.topk, case.steps)
