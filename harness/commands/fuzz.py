@@ -159,5 +159,6 @@ def _print(rows: list[Row], searched: list[Row], elsewhere: list[tuple[Provider,
 
 
 def _count(searched: list[Row]) -> str:
-    ran, passed, known = (sum(row[key] for row in searched) for key in ("ran", "passed", "known"))
-    return f"{plural(ran, 'cell')}, {passed} passed" + (f", {known} as the ledger says" if known else "")
+    ran, passed, known, unjudged = (sum(row[key] for row in searched) for key in ("ran", "passed", "known", "unjudged"))
+    said = f"{plural(ran, 'cell')}: {passed} passed"
+    return said + (f", {known} as the ledger says" if known else "") + (f", {unjudged} not judged" if unjudged else "")

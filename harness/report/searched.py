@@ -25,7 +25,7 @@ def found(row: Row) -> str:
 
 def searched(rows: Sequence[Row]) -> str:
     """A line an op and provider: cells run, how they ended, and the greatest error of one that passed as a share of its tolerance."""
-    head = ["op", "provider", "cells", "passed", "known", "findings", "error / tolerance", "at", "notes"]
+    head = ["op", "provider", "cells", "passed", "known", "not judged", "findings", "error / tolerance", "at", "notes"]
     lines = [
         [
             row["op"],
@@ -33,6 +33,7 @@ def searched(rows: Sequence[Row]) -> str:
             row["ran"],
             row["passed"],
             row["known"] or "",
+            row["unjudged"] or "",
             row["findings"] or "",
             f"{row['worst']:.3g}" if row["worst_cell"] else "",
             row["worst_cell"].partition("[")[2].removeprefix(f"{row['provider']}-").rstrip("]"),

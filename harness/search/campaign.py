@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from harness.search.hunt import Clock, Hunt
 
-ROUND = 50  # examples of a turn, where the time is what ends the search
+ROUND = 100  # examples of a turn, where the time is what ends the search
 _STEP = 1_000_003  # between the seeds of turns
 
 

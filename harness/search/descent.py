@@ -8,15 +8,18 @@ from typing import Any
 
 from harness.contracts import Case
 from harness.search.space import Point, Space
+from harness.search.spans import EDGES
 
+_FIRST = 12  # values of an axis that are all asked
 Fails = Callable[[Case], bool]
 
 
 def smallest(space: Space, case: Case, fails: Fails) -> Case:
     """The case with every axis as plain as it can be while `fails` holds, by bisection; `case` itself where nothing plainer fails.
 
-    Takes failures along an axis as one run of values: from where it begins on, all fail. Where they are scattered the result still fails,
-    but may not be the smallest. What hits are dear comes last: everything plain, then one axis at a time, pass quickly where one axis is to blame.
+    Failing may cost a process or a time limit and passing does not, so what is likelier to pass is asked first: everything plain, one
+    axis alone, then each axis from its least value up, along the edges, with a bisection between the first one that fails and the last
+    that passed. Between edges failures are taken for one run of values; scattered ones give a case that fails and may not be the smallest.
     """
     descent = _Descent(space, fails)
     point = dict(case.point)
@@ -63,14 +66,18 @@ class _Descent:
                 plainer = [other for other in reversed(one.plainer(value)) if self.holds({**point, name: other})]
                 point = {**point, name: (plainer or [value])[0]}
             else:
-                point = {**point, name: self._bisected(point, name, min(one.values))}
+                point = {**point, name: self._least(point, name)}
         return point
 
-    def _bisected(self, point: Point, name: str, low: int) -> int:
-        """The least value, if that fails; else one up to the point's that fails where the one below it passes."""
-        wrong, right = point[name], low
-        if wrong == low or self.holds({**point, name: low}):
-            return low
+    def _least(self, point: Point, name: str) -> int:
+        """The least value, up to the point's, that fails, as far as edges show."""
+        values = sorted(value for value in self.space.spans[name].values if value in EDGES or value < _FIRST)
+        wrong, right = point[name], min(self.space.spans[name].values) - 1
+        for value in values:
+            if value >= wrong or self.holds({**point, name: value}):
+                wrong = min(wrong, value)
+                break
+            right = value
         while wrong - right > 1:
             middle = (wrong + right) // 2
             if self.holds({**point, name: middle}):

@@ -16,7 +16,7 @@ from harness.search.descent import smallest
 from harness.search.kept import Kept
 from harness.search.space import Space
 from harness.store.ledger import Ledger, Verdict
-from harness.store.results import Result
+from harness.store.results import QUIET, Result
 
 COSTLY = ("crash", "hang", "out-of-memory", "build-failed", "error")  # each takes a process, a compiler or a time limit
 _HANGS = 3  # that end the search on a provider
@@ -44,12 +44,14 @@ class Finding:
 
 @dataclass
 class Tally:
-    """What a search did: different cells run, how many of them passed or ended as the ledger says, the greatest error of one that
-    passed as a share of its tolerance and the cell it was at, and why the search ended early."""
+    """What a search did: different cells run, how many of them passed, ended as the ledger says, or were not judged (refused,
+    unsupported, too slow for the interpreter), the greatest error of one that passed as a share of its tolerance and the cell it was
+    at, and why the search ended early."""
 
     ran: int = 0
     passed: int = 0
     known: int = 0
+    unjudged: int = 0
     worst: float = 0.0
     worst_cell: str = ""
     why_ended: str = ""
@@ -168,12 +170,14 @@ class Hunt:
 
     def _wrong(self, case: Case, seed: int) -> _Wrong | None:
         """What is wrong with a cell, which runs once: nothing where the ledger lists it. That a listed deviation does not show is a
-        matter of presets."""
+        matter of presets, and that Triton's interpreter is slow is none: it takes programs, and elements of a reduction, one by one."""
         result = self._results.get((case.id, seed))
         if result is None:
             result = self._results[case.id, seed] = self.ask(case, seed)
             self._count(result)
         verdict = self.ledger.judge(result)
+        if _slow(result):
+            return None
         return _Wrong(case, seed, result, verdict) if verdict.kind in ("finding", "error") else None
 
     def _count(self, result: Result) -> None:
@@ -181,9 +185,10 @@ class Hunt:
         tally.ran += 1
         tally.passed += result.status == "pass"
         tally.known += self.ledger.judge(result).kind == "known"
+        tally.unjudged += result.status in QUIET or _slow(result)
         self._hangs += result.status == "hang"
         if self._hangs >= _HANGS and not tally.why_ended:
-            tally.why_ended = f"after {_HANGS} cells that did not return"
+            tally.why_ended = f"after {_HANGS} cells that did not return in time"
         height = _height(result)
         if height is not None and height > tally.worst and result.status == "pass":
             tally.worst, tally.worst_cell = height, result.cell
@@ -234,6 +239,10 @@ def _explore(space: Space, judged: Callable[[Case, int], None], examples: int, s
         look()
     except _Abort as abort:
         raise abort.error from None
+
+
+def _slow(result: Result) -> bool:
+    return (result.status, result.platform) == ("hang", "interpret")
 
 
 def _kind(result: Result) -> Kind:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +15,10 @@ from harness.providers import Provider
 from harness.search.spans import Span, span
 
 SEEDS = 1000  # of inputs
+_NEAR, _STEP = 24, 8  # of the plainer values of an axis: how many of the nearest are looked at, and every which one of the others
+_MISSES = 60  # draws without a case, of none with one, after which there is taken to be none
+_PROGRAM = 7_000  # operations in whose time Triton's interpreter starts a program
+_PROGRAMS = frozenset({"batch", "tokens", "rows", "heads"})  # axes for each value of which a kernel starts programs
 Point = dict[str, Any]
 Bounds = Mapping[str, Any]
 
@@ -30,6 +36,7 @@ class Space:
         bounds = bounds or {}
         self.spans: dict[str, Span] = {axis.name: span(axis, bounds.get(axis.name)) for axis in self._op.axes.axes}
         self._known: dict[tuple[Any, ...], Case | None] = {}
+        self._misses: float = 0
 
     def strategy(self) -> st.SearchStrategy[tuple[Case, int]]:
         """Possible cases with a seed; simpler are those nearer to the plain value of each axis, and lower seeds."""
@@ -55,16 +62,19 @@ class Space:
 
     def _cost(self, point: Mapping[str, Any]) -> int:
         work = self._op.impl.work(Case(self._op.name, "", point))
-        return int(work.flops + work.bytes)
+        programs = math.prod(value for name, value in point.items() if name in _PROGRAMS and isinstance(value, int)) if self.platform == "interpret" else 0
+        return int(work.flops + work.bytes) + _PROGRAM * programs
 
     def mended(self, point: Point) -> Case | None:
         """The case of the point; where that is impossible, of one with plainer values instead, the fewest axes changed that do."""
+        if self._misses > _MISSES:
+            return None
         point = self._cheaper(point)
-        if (case := self.possible(point)) is not None:
-            return case
-        for changed in self._plainer(point):
+        for changed in itertools.chain([point], self._plainer(point)):
             if (case := self.possible(changed)) is not None:
+                self._misses = -math.inf
                 return case
+        self._misses += 1
         return None
 
     def _cheaper(self, point: Point) -> Point:
@@ -89,7 +99,8 @@ class Space:
     def _plainer(self, point: Point) -> Iterator[Point]:
         """The point with one axis plainer, the last axes and the nearest values first; then with more and more axes plain."""
         for name in reversed(self.spans):
-            for value in self.spans[name].plainer(point[name]):
+            plainer = self.spans[name].plainer(point[name])
+            for value in [*plainer[:_NEAR], *plainer[_NEAR::_STEP], *plainer[-1:]]:
                 yield {**point, name: value}
         for name in reversed(self.spans):
             point = {**point, name: self.spans[name].plain}

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.contracts import Axis
-from harness.errors import UsageError
 
 _HIGH = 300  # of an axis that declares no bounds
 _REALS = (0.0, 0.1, 0.5, 1.0, 2.0)
@@ -54,23 +53,22 @@ class Span:
 def span(axis: Axis, only: Collection[Any] | tuple[int, int] | None = None) -> Span:
     """The span of an axis; `only`: a range (least, greatest) for integers, else the values themselves, instead of what the axis declares."""
     if axis.words:
-        return Span(axis, _listed(axis, tuple(axis.words if only is None else only)))
+        return Span(axis, _listed(axis, only or axis.words, inside=True))
     if axis.real:
-        return Span(axis, _listed(axis, tuple(only or axis.search or [value for value in _REALS if axis.least is None or value >= axis.least])))
+        reals = axis.search or tuple(value for value in _REALS if axis.least is None or value >= axis.least)
+        return Span(axis, _listed(axis, only or reals, inside=bool(only)))
     if isinstance(only, tuple):
         return Span(axis, _integers(axis, *only, inside=True))
     if only is not None:
-        return Span(axis, _listed(axis, tuple(only)))
+        return Span(axis, _listed(axis, sorted(only), inside=True))
     low, high = axis.search or (-1 if axis.least is None else axis.least, _HIGH)
     return Span(axis, _integers(axis, int(low), int(max(low, high)), inside=False))
 
 
-def _listed(axis: Axis, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The default as often as all others together, where it is among the values or they are the axis' own."""
-    if not values:
-        raise UsageError(f"axis {axis.name!r} has no value to search")
-    if axis.default is None or (axis.words and axis.default not in values):
-        return values
+def _listed(axis: Axis, values: Collection[Any], *, inside: bool) -> tuple[Any, ...]:
+    """The default as often as all others together; `inside`: only where it is among the values."""
+    if axis.default is None or (inside and axis.default not in values):
+        return tuple(values)
     others = [value for value in values if value != axis.default]
     return (axis.default,) * max(1, len(others)) + tuple(others)
 

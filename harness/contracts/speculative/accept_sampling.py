@@ -16,7 +16,9 @@ from harness.contracts.speculative import emitted
 from harness.contracts.speculative.chain import BATCH, SLOTS, VOCAB
 from harness.contracts.speculative.chain_rules import stops
 from harness.contracts.speculative.walk import Said
+from harness.words import plural
 
+STRIDE = 5  # from one token of a draft row to the next
 CLOSE = 1e-4  # relative: p and q nearer than this may compare either way
 
 
@@ -45,6 +47,8 @@ class dspark_accept_sampling:
         """Why there is no such case, or None."""
         if case.slots < 2:
             return "a chain without drafts has nothing to verify"
+        if 1 << case.spread > case.vocab // math.gcd(STRIDE, case.vocab):
+            return f"a draft row of {1 << case.spread} tokens, {STRIDE} apart, does not fit {plural(case.vocab, 'token')}"
         return "a cut hides what was drawn" if case.values == "drawn" and case.cut == "cut" else None
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
@@ -65,7 +69,7 @@ class dspark_accept_sampling:
     def _alike(self, case: Case, draw: Draw, rows: torch.Tensor, first: torch.Tensor) -> Inputs:
         """Requests with the same rows: draft row i is flat over tokens from first[i] on, and each draft is drawn from it."""
         tokens = draw.integers(case.batch, case.slots, low=0, high=case.vocab)
-        tokens[:, 1:] = (first + 5 * draw.integers(case.batch, case.slots - 1, low=0, high=1 << case.spread)) % case.vocab
+        tokens[:, 1:] = (first + STRIDE * draw.integers(case.batch, case.slots - 1, low=0, high=1 << case.spread)) % case.vocab
         return _inputs(case, draw.device, tokens, rows.repeat(case.batch, 1, 1), first.expand(case.batch, -1), None)
 
     def again(self, x: Inputs, draw: Draw) -> Inputs:
@@ -123,7 +127,7 @@ class dspark_accept_sampling:
 
 
 def _inputs(case: Case, device: str, tokens: torch.Tensor, rows: torch.Tensor, first: torch.Tensor, lens: torch.Tensor | None) -> Inputs:
-    held = (first[:, :, None] + 5 * torch.arange(1 << case.spread, device=device)) % case.vocab
+    held = (first[:, :, None] + STRIDE * torch.arange(1 << case.spread, device=device)) % case.vocab
     draft = torch.full((case.batch, case.slots - 1, case.vocab), -math.inf, device=device).scatter_(2, held, 0.0)
     return Inputs(
         case,
