@@ -73,7 +73,7 @@ def follow(page: str, folder: Path) -> None:
     assert code == expected, f"{page}: exit code {code} at the end, which the page does not say"
 
 
-@pytest.mark.parametrize("page", ["add-a-provider.md", "add-an-op.md", "distribution.md", "statuses.md"])
+@pytest.mark.parametrize("page", ["add-a-provider.md", "add-an-op.md", "distribution.md", "fuzz.md", "statuses.md"])
 def test_a_page_is_true(page, tmp_path):
     follow(page, tmp_path)
 
