@@ -16,7 +16,7 @@ from harness.search.spans import Span, span
 
 SEEDS = 1000  # of inputs
 _NEAR, _STEP = 24, 8  # of the plainer values of an axis: how many of the nearest are looked at, and every which one of the others
-_MISSES = 60  # draws without a case, of none with one, after which there is taken to be none
+_MISSES = 25  # draws without a case, of none with one, after which there is taken to be none
 _PROGRAM = 7_000  # operations in whose time Triton's interpreter starts a program
 _PROGRAMS = frozenset({"batch", "tokens", "rows", "heads"})  # axes for each value of which a kernel starts programs
 Point = dict[str, Any]

@@ -47,6 +47,8 @@ class dspark_accept_sampling:
         """Why there is no such case, or None."""
         if case.slots < 2:
             return "a chain without drafts has nothing to verify"
+        if case.vocab < 2 and case.values in ("rejected", "decided"):
+            return "a draft of the only token cannot be ruled out"
         if 1 << case.spread > case.vocab // math.gcd(STRIDE, case.vocab):
             return f"a draft row of {1 << case.spread} tokens, {STRIDE} apart, does not fit {plural(case.vocab, 'token')}"
         return "a cut hides what was drawn" if case.values == "drawn" and case.cut == "cut" else None
