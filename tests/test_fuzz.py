@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from harness.cli import cli
 from harness.contracts import Case, number, op, real, words
 from harness.errors import UsageError
 from harness.providers import Provider, providers, providers_of
+from harness.search import regression
 from harness.search.bounds import bounds_of
 from harness.search.campaign import Campaign
 from harness.search.hunt import Clock, Hunt
@@ -45,19 +47,21 @@ def space(provider: Provider = MERGE, **bounds: Any) -> Space:
 class Described:
     """Ends cells as a function of the case and the seed says, without a worker; remembers which were asked for."""
 
-    def __init__(self, ending: Ending, provider: Provider = MERGE) -> None:
-        self.ending, self.provider, self.asked = ending, provider, list[tuple[str, int]]()
+    def __init__(self, ending: Ending, provider: Provider = MERGE, platform: str = "cpu") -> None:
+        self.ending, self.provider, self.platform, self.asked = ending, provider, platform, list[tuple[str, int]]()
 
     def __call__(self, case: Case, seed: int) -> Result:
         self.asked.append((case.id, seed))
         status, reason, error = self.ending(case, seed)
         cell = f"{case.op}[{self.provider.name}-{case.id}]"
         errors: Any = {} if math.isnan(error) else {"o": error}
-        return Result(cell, case.op, self.provider.name, case.id, status, "cpu", reason=reason, values=dict(case.point), seed=seed, errors=errors)
+        return Result(cell, case.op, self.provider.name, case.id, status, self.platform, reason=reason, values=dict(case.point), seed=seed, errors=errors)
 
 
-def hunt(ending: Ending, *, provider: Provider = MERGE, ledger: Ledger | None = None, kept: Kept | None = None, **bounds: Any) -> tuple[Hunt, Described]:
-    described = Described(ending, provider)
+def hunt(
+    ending: Ending, *, provider: Provider = MERGE, platform: str = "cpu", ledger: Ledger | None = None, kept: Kept | None = None, **bounds: Any
+) -> tuple[Hunt, Described]:
+    described = Described(ending, provider, platform)
     return Hunt(space(provider, **bounds), described, Described(ending, provider), ledger or Ledger(), kept or Kept(None), Clock(shrink=60.0)), described
 
 
@@ -285,6 +289,32 @@ def test_turns_share_the_time_and_reach_every_provider():
         one.clock = clock
     Campaign(hunts, clock).run(seed=1, seconds=1.0)
     assert all(one.tally.ran > 50 for one in hunts)
+
+
+def test_slowness_of_the_interpreter_is_no_finding_and_ends_the_search():
+    one, described = hunt(wrong(lambda case: True, "hang", "time limit"), platform="interpret")
+    one.search(100, seed=5)
+    assert (one.found, one.tally.unjudged, len(described.asked)) == ({}, 3, 3)
+
+
+# ---- regressions ----
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind"), [("mismatch", "support", "sampler"), ("crash", "signal SIGABRT", "crash"), ("mismatch", "shape", "numerics")]
+)
+def test_a_finding_is_a_row_of_the_regressions_once(tmp_path, status, reason, kind):
+    case = op("merge_state").axes.case(tokens=9, heads=12, dtype="fp16")
+    result = Described(lambda case, seed: (status, reason, 1.0))(case, 7)
+    regression.add(tmp_path, result)
+    regression.add(tmp_path, result)
+    (bug,) = tomllib.loads((tmp_path / regression.FILE).read_text())["bug"]
+    assert bug["kind"] == kind
+    assert "seed 7" in bug["wrong"]
+    (row,) = bug["case"]
+    assert op(row["op"]).axes.case(**row["axes"]) == case
+    regression.add(tmp_path, Described(lambda case, seed: (status, reason, 1.0))(op("merge_state").axes.case(tokens=1, heads=1, dtype="fp32"), 0))
+    assert len(tomllib.loads((tmp_path / regression.FILE).read_text())["bug"]) == 2
 
 
 # ---- bounds ----

@@ -58,11 +58,11 @@ def search(**options: Any) -> int:
         interrupted = _run(campaign, seed, options["examples"], seconds)
     if len(campaign.empty) == len(campaign.hunts):
         raise UsageError(f"no case that {', '.join(sorted({hunt.space.provider.name for hunt in campaign.empty}))} take lies within these bounds; widen --axis")
-    rows = [_row(hunt, finding, options) for hunt in campaign.hunts for finding in hunt.found.values()]
+    rows = [_row(finding, options) for hunt in campaign.hunts for finding in hunt.found.values()]
     searched = [_searched(hunt, hunt in campaign.empty) for hunt in campaign.hunts]
     if options["add_regression"]:
-        for row in rows:
-            regression.add(selection.cases_dir, row["regression"])
+        for finding in (finding for hunt in campaign.hunts for finding in hunt.found.values()):
+            regression.add(selection.cases_dir, finding.result)
     if options["as_json"]:
         click.echo(json.dumps({"seed": seed, "findings": rows, "searched": searched}, indent=2))
     else:
@@ -127,7 +127,7 @@ def _run(campaign: Campaign, seed: int, examples: int | None, seconds: float | N
     return False
 
 
-def _row(hunt: Hunt, finding: Finding, options: Row) -> Row:
+def _row(finding: Finding, options: Row) -> Row:
     """A finding for JSON, with its text and its line of the regressions."""
     result = finding.result
     return {
@@ -138,7 +138,7 @@ def _row(hunt: Hunt, finding: Finding, options: Row) -> Row:
         "cells": finding.cells,
         "first": finding.first.cell,
         "first_seed": finding.first.seed,
-        "regression": regression.row_of(hunt.space.provider, result),
+        "regression": regression.row_of(result),
         "text": report.explain(result, finding.verdict, plugins=options["plugins"], ledger=options["ledger"]),
     }
 

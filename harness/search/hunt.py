@@ -150,6 +150,8 @@ class Hunt:
             if new and (self.tally.why_ended or time.monotonic() > end or (first and first[0].result.status in COSTLY)):
                 return
             wrong = self._wrong(case, seed)
+            if new and not first:
+                self._watch(self._results[case.id, seed])
             if wrong is None:
                 if (height := _height(self._results[case.id, seed])) is not None:
                     target(height, label="error as a share of its tolerance")
@@ -186,12 +188,15 @@ class Hunt:
         tally.passed += result.status == "pass"
         tally.known += self.ledger.judge(result).kind == "known"
         tally.unjudged += result.status in QUIET or _slow(result)
-        self._hangs += result.status == "hang"
-        if self._hangs >= _HANGS and not tally.why_ended:
-            tally.why_ended = f"after {_HANGS} cells that did not return in time"
         height = _height(result)
         if height is not None and height > tally.worst and result.status == "pass":
             tally.worst, tally.worst_cell = height, result.cell
+
+    def _watch(self, drawn: Result) -> None:
+        """Ends the search after so many examples that did not return."""
+        self._hangs += drawn.status == "hang"
+        if self._hangs >= _HANGS:
+            self.tally.why_ended = f"after {_HANGS} examples that did not return in time"
 
     def _smaller(self, wrong: _Wrong) -> _Wrong:
         """The failure at the smallest case that bisection finds in time."""

@@ -66,11 +66,12 @@ class Space:
         return int(work.flops + work.bytes) + _PROGRAM * programs
 
     def mended(self, point: Point) -> Case | None:
-        """The case of the point; where that is impossible, of one with plainer values instead, the fewest axes changed that do."""
+        """The case of the point; where that is impossible, of one with other values instead, plainer ones first, the fewest axes changed
+        that do."""
         if self._misses > _MISSES:
             return None
         point = self._cheaper(point)
-        for changed in itertools.chain([point], self._plainer(point)):
+        for changed in itertools.chain([point], self._others(point)):
             if (case := self.possible(changed)) is not None:
                 self._misses = -math.inf
                 return case
@@ -96,11 +97,15 @@ class Space:
             return None
         return next((lower for lower in one.plainer(value) if 0 < lower <= value // 2), None)
 
-    def _plainer(self, point: Point) -> Iterator[Point]:
-        """The point with one axis plainer, the last axes and the nearest values first; then with more and more axes plain."""
+    def _others(self, point: Point) -> Iterator[Point]:
+        """The point with one axis plainer, the last axes and the nearest values first; with one less plain; then with more and more
+        axes plain."""
         for name in reversed(self.spans):
             plainer = self.spans[name].plainer(point[name])
             for value in [*plainer[:_NEAR], *plainer[_NEAR::_STEP], *plainer[-1:]]:
+                yield {**point, name: value}
+        for name in reversed(self.spans):
+            for value in self.spans[name].beyond(point[name]):
                 yield {**point, name: value}
         for name in reversed(self.spans):
             point = {**point, name: self.spans[name].plain}

@@ -49,6 +49,12 @@ class Span:
         rest = sorted(values[1:])
         return [] if value == self.plain else [*rest[: bisect.bisect_left(rest, value)][::-1], self.plain]
 
+    def beyond(self, value: Any) -> Sequence[Any]:
+        """What is less simple than a value, the nearest first; of integers the edges."""
+        plainer = {value, *self.plainer(value)}
+        others = [other for other in self.values if other not in plainer]
+        return others if self.axis.words or self.axis.real else [other for other in others if other in EDGES]
+
 
 def span(axis: Axis, only: Collection[Any] | tuple[int, int] | None = None) -> Span:
     """The span of an axis; `only`: a range (least, greatest) for integers, else the values themselves, instead of what the axis declares."""
