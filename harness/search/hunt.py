@@ -85,7 +85,7 @@ class _Abort(BaseException):
         self.error = error
 
 
-@dataclass
+@dataclass(eq=False)
 class Hunt:
     """The search on one provider of one op. `ask` gives a cell's result, `alone` the same from a fresh process."""
 
@@ -107,7 +107,7 @@ class Hunt:
     def again(self) -> None:
         """Tries what earlier runs found."""
         for case, seed in self.kept.of(self.space.provider):
-            if self.space.possible(case.point) is None:  # outside this run's bounds
+            if self.space.possible(case.point) is None:  # not taken here any more, or too dear here
                 continue
             if (wrong := self._wrong(case, seed)) is None:
                 self.kept.drop(self.space.provider, case, seed)
