@@ -145,6 +145,8 @@ def test_what_is_impossible_is_mended_and_not_thrown_away():
     plain = {axis: span.plain for axis, span in one.spans.items()}
     case = one.mended({**plain, "heads": 48, "kv_heads": 36, "length": 9})
     assert (case.heads, case.kv_heads, case.length) == (48, 24, 9)
+    paged = one.mended({**plain, "heads": 160, "kv_heads": 160, "batch": 24, "length": 2, "page": 108})
+    assert paged.batch * paged.kv_heads * paged.page * 128 * 8 <= COST  # what the pool holds, though only two tokens of each page are read
     dear = one.mended({**plain, "heads": 12, "length": 4097, "batch": 33})
     assert dear.heads == 12
     assert dear.batch * dear.length < 33 * 4097

@@ -45,7 +45,7 @@ class Finding:
 @dataclass
 class Tally:
     """What a search did: different cells run, how many of them passed, ended as the ledger says, or were not judged (refused,
-    unsupported, too slow for the interpreter), the greatest error of one that passed as a share of its tolerance and the cell it was
+    unsupported, too slow for the interpreter or for the reference), the greatest error of one that passed as a share of its tolerance and the cell it was
     at, and why the search ended early."""
 
     ran: int = 0
@@ -247,7 +247,8 @@ def _explore(space: Space, judged: Callable[[Case, int], None], examples: int, s
 
 
 def _slow(result: Result) -> bool:
-    return (result.status, result.platform) == ("hang", "interpret")
+    """Whether a limit passed that says nothing of the provider: in Triton's interpreter, or before the provider began."""
+    return (result.status, result.platform) == ("hang", "interpret") or (result.status, result.reason) == ("error", "time limit")
 
 
 def _kind(result: Result) -> Kind:

@@ -18,6 +18,7 @@ SEEDS = 1000  # of inputs
 _NEAR, _STEP = 24, 8  # of the plainer values of an axis: how many of the nearest are looked at, and every which one of the others
 _MISSES = 25  # draws without a case, of none with one, after which there is taken to be none
 _PROGRAM = 7_000  # operations in whose time Triton's interpreter starts a program
+_PAGED = ("length", "prefix")  # axes of tokens that lie in whole pages
 _PROGRAMS = frozenset({"batch", "tokens", "rows", "heads"})  # axes for each value of which a kernel starts programs
 Point = dict[str, Any]
 Bounds = Mapping[str, Any]
@@ -61,7 +62,8 @@ class Space:
         return case if taken and self._cost(case.point) <= self.cost else None
 
     def _cost(self, point: Mapping[str, Any]) -> int:
-        work = self._op.impl.work(Case(self._op.name, "", point))
+        whole = {name: max(point[name], point["page"]) for name in _PAGED if name in point and "page" in point}
+        work = self._op.impl.work(Case(self._op.name, "", {**point, **whole}))
         programs = math.prod(value for name, value in point.items() if name in _PROGRAMS and isinstance(value, int)) if self.platform == "interpret" else 0
         return int(work.flops + work.bytes) + _PROGRAM * programs
 
