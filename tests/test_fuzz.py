@@ -140,6 +140,15 @@ def test_every_provider_gets_cases_and_few_draws_are_thrown_away():
     assert thrown / total < 0.03
 
 
+def test_a_held_axis_stays_at_its_default_unless_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr("harness.search.space.HELD", frozenset({"values"}))
+    assert "values" not in space().spans
+    one, described = hunt(wrong(lambda case: case.heads > 3))
+    one.search(40, seed=1)
+    assert {op("merge_state").axes.parse(asked[0]).values for asked in described.asked} == {"random"}
+    assert space(values=["far"]).spans["values"].values == ("far",)
+
+
 def test_what_is_impossible_is_mended_and_not_thrown_away():
     one = space(providers()["decode_attention", "torch_eager"])
     plain = {axis: span.plain for axis, span in one.spans.items()}

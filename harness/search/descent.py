@@ -22,7 +22,7 @@ def smallest(space: Space, case: Case, fails: Fails) -> Case:
     that passed. Between edges failures are taken for one run of values; scattered ones give a case that fails and may not be the smallest.
     """
     descent = _Descent(space, fails)
-    point = dict(case.point)
+    point = space.point_of(case)
     plain = {name: one.plain for name, one in space.spans.items()}
     if descent.holds(plain):
         return descent.case(plain)

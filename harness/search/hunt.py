@@ -107,7 +107,7 @@ class Hunt:
     def again(self) -> None:
         """Tries what earlier runs found."""
         for case, seed in self.kept.of(self.space.provider):
-            if self.space.possible(case.point) is None:  # not taken here any more, or too dear here
+            if self.space.possible(self.space.point_of(case)) is None:  # not taken here any more, or too dear here
                 continue
             if (wrong := self._wrong(case, seed)) is None:
                 self.kept.drop(self.space.provider, case, seed)

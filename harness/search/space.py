@@ -15,6 +15,7 @@ from harness.providers import Provider
 from harness.search.spans import Span, span
 
 SEEDS = 1000  # of inputs
+HELD = frozenset({"relation"})  # axes that stay at their default unless they are asked for: several calls in place of one
 _NEAR, _STEP = 24, 8  # of the plainer values of an axis: how many of the nearest are looked at, and every which one of the others
 _MISSES = 25  # draws without a case, of none with one, after which there is taken to be none
 _PROGRAM = 7_000  # operations in whose time Triton's interpreter starts a program
@@ -35,7 +36,8 @@ class Space:
         self.provider, self.platform, self.cost, self.arch = provider, platform, cost, arch
         self._op = op(provider.op)
         bounds = bounds or {}
-        self.spans: dict[str, Span] = {axis.name: span(axis, bounds.get(axis.name)) for axis in self._op.axes.axes}
+        searched = [axis for axis in self._op.axes.axes if axis.name not in HELD or axis.name in bounds]
+        self.spans: dict[str, Span] = {axis.name: span(axis, bounds.get(axis.name)) for axis in searched}
         self._known: dict[tuple[Any, ...], Case | None] = {}
         self._misses: float = 0
 
@@ -44,6 +46,10 @@ class Space:
         drawn = st.fixed_dictionaries({name: st.sampled_from(one.places) for name, one in self.spans.items()})
         cases = drawn.map(self.mended).filter(lambda case: case is not None)
         return st.tuples(cases, st.sampled_from(range(SEEDS)))
+
+    def point_of(self, case: Case) -> Point:
+        """The values of a case on the axes searched."""
+        return {name: case.point.get(name, one.axis.default) for name, one in self.spans.items()}
 
     def possible(self, point: Mapping[str, Any]) -> Case | None:
         """The case of a point, or None where none exists, the library does not take it, or it costs too much. Raises UsageError for an
