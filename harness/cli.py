@@ -209,9 +209,7 @@ def symbols(**options: Any) -> None:
 
 @cli.command()
 @click.option("--preset", type=click.Choice(["full", "ci"]), default="full", show_default=True, help="How much: full (minutes), or CI's part of it.")
-@click.option(
-    "--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Plant the faults that this declares too (default: those on the shelf alone)."
-)
+@click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Plant the faults that this declares too (default: the shelf's).")
 @click.option("--check", "checks", multiple=True, metavar="NAME[,NAME]", help="Only the faults of these checks (default: all).")
 @click.option("--fault", "faults", multiple=True, metavar="NAME[,NAME]", help="Only these faults, by the name of their provider (default: all).")
 @click.option("--clean", type=click.IntRange(min=0), help="Clean cells that must pass (default: 1000; ci 150).")
@@ -220,14 +218,51 @@ def symbols(**options: Any) -> None:
 @click.option("--json", "json_to", metavar="FILE|-", help="Write the record there as JSON, - for standard output in place of the tables (default: no).")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes (default: one a core, at most 8).")
 @click.option("--platform", help="cuda, rocm or cpu (default: what the device files show).")
-@click.option(
-    "--cases", "cases_dir", metavar="DIR", help="Folder with presets and ledger.toml (default: $KERNEL_PARITY_CASES, else cases/ beside the package)."
-)
+@click.option("--cases", "cases_dir", metavar="DIR", help="Folder with presets (default: $KERNEL_PARITY_CASES, else cases/ beside the package).")
 def selftest(**options: Any) -> None:
     """Try the harness itself: planted faults and mutants it must find, clean cells it must leave alone; exit 1 when it does not."""
     from harness.commands.selftest import try_harness
 
     sys.exit(try_harness(**options))
+
+
+@cli.command()
+@click.option("--op", "ops", multiple=True, metavar="OP[,OP]", help="Only these ops (default: all).")
+@click.option("--provider", "providers", multiple=True, metavar="NAME[,NAME]", help="Only these providers (default: all).")
+@click.option(
+    "--axis", "axes", multiple=True, metavar="AXIS=VALUES", help="Search this of an axis alone: heads=1..64, dtype=fp16,fp32 (default: what the op declares)."
+)
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Search for so long in all (default: 60, or without limit with --examples).")
+@click.option("--examples", type=click.IntRange(min=1), help="So many examples of each op on each provider (default: as many as the time allows).")
+@click.option("--seed", type=click.IntRange(min=0), help="What is tried follows from it (default: a fresh one, printed).")
+@click.option(
+    "--cost",
+    type=click.IntRange(min=1),
+    help="Most operations and bytes of an example (default: 1 million in Triton's interpreter, 20 million on a CPU, 4 billion on a GPU).",
+)
+@click.option(
+    "--database",
+    metavar="DIR",
+    help="Where failures are kept, to be tried first next time, or 'none' (default: fuzz in $KERNEL_PARITY_CACHE; ~/.cache/kernel-parity).",
+)
+@click.option("--shrink-seconds", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds in which a failure is made smaller.")
+@click.option("--add-regression", is_flag=True, help="Append each finding to regressions/found.toml of the cases folder (default: print its row).")
+@click.option("--results", metavar="FILE", help="Write the result line of every cell here, in order (default: none).")
+@click.option("--ledger", help="Ledger file, or 'none' (default: ledger.toml of the cases folder).")
+@click.option("--cases", "cases_dir", metavar="DIR", help="Folder with ledger.toml (default: $KERNEL_PARITY_CASES, else cases/ beside the package).")
+@click.option("--platform", help="cuda, rocm or cpu; cpu includes Triton's interpreter (default: what the device files show).")
+@click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=20.0, show_default=True, help="Seconds a cell may take, compilers apart.")
+@click.option("--build-timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, help="Seconds a just-in-time build may take.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (default: text).")
+def fuzz(**options: Any) -> None:
+    """Search the axes of ops, provider by provider, for inputs at which they fail, and make each failure small.
+
+    Exit 1 where something was found that the ledger does not list.
+    """
+    from harness.commands.fuzz import search
+
+    sys.exit(search(**options))
 
 
 def main() -> None:

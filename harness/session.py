@@ -84,11 +84,12 @@ class Session:
         worker = self._worker(0)
         return worker.hello.device, worker.hello.versions
 
-    def run(self, cell: Cell, slot: int = 0, *, gates: bool = True) -> Result:
-        """One cell's result."""
+    def run(self, cell: Cell, slot: int = 0, *, gates: bool = True, seed: int | None = None) -> Result:
+        """One cell's result; `seed` instead of the session's."""
+        seed = self.seed if seed is None else seed
         if cell.case is None or cell.status:
-            return unrun(cell, self.seed)
-        request = Request(cell.op, cell.case.id, cell.provider.name, cell.platform, self.seed, gates, self._rivals)
+            return unrun(cell, seed)
+        request = Request(cell.op, cell.case.id, cell.provider.name, cell.platform, seed, gates, self._rivals)
         result = self._worker(slot).run(request)
         if cell.case.point.get("relation") == "process" and result.status == "pass":
             self._worker(slot).renew()
@@ -97,12 +98,16 @@ class Session:
             result.values = dict(cell.case.point)
         return result
 
-    def run_alone(self, cell: Cell, slot: int = 0) -> Result:
+    def run_alone(self, cell: Cell, slot: int = 0, *, seed: int | None = None) -> Result:
         """One cell's result from a process that has run no other, with what the library's dispatch refuses tried all the same."""
-        result = self.run(cell, slot, gates=False)
+        self._renew(slot)
+        result = self.run(cell, slot, gates=False, seed=seed)
+        self._renew(slot)
+        return result
+
+    def _renew(self, slot: int) -> None:
         if slot in self._workers:
             self._workers[slot].renew()
-        return result
 
     def run_all(self, cells: Sequence[Cell], done: Callable[[Cell, Result], None], workers: int = 1) -> None:
         """Every cell, case by case over `workers` workers; `done` is called once a cell, never by two threads at once."""

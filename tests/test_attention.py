@@ -84,6 +84,15 @@ def test_a_sink_over_no_key_gives_zero():
     assert answer(x, lse_sinks="sinks")["lse"].value[0].item() == 0.0
 
 
+def test_keys_far_below_a_sink_have_a_budget_of_their_own():
+    x = make_inputs(op("extend_attention").axes.parse("b1-h1-kv1-q3-fp32-sinks-low"), "cpu")
+    lse = op("extend_attention").impl.reference(x, op("extend_attention").resolve({"lse_sinks": "keys"}))["lse"]
+    budget = checks.tolerance(lse, torch.float32)
+    assert bool((lse.value < -4e4).all())
+    assert bool(((budget > 0) & (budget < 1)).all())
+    assert not checks.judge(lse.value.float() - 2, lse).right
+
+
 def test_soft_cap():
     x = by_hand(torch.tensor([[100.0]]), torch.tensor([[1.0], [-1.0]]), torch.tensor([[1.0], [0.0]]), causal=False, soft_cap=0.5)
     assert answer(x)["o"].value.item() == pytest.approx(1 / (1 + math.exp(-1.0)))

@@ -82,3 +82,28 @@ def test_every_declared_op_has_ids_that_parse():
     for op in ops().values():
         for axis in op.axes.axes:
             assert axis.key or axis.words
+
+
+@pytest.mark.parametrize(
+    ("op", "case_id", "why"),
+    [
+        ("chain_verify", "b1-n1-v9", "without drafts"),
+        ("dspark_accept_sampling", "b1-n1-v9", "without drafts"),
+        ("dspark_accept_sampling", "b1-n2-v5-w1", "5 apart"),
+        ("dspark_accept_sampling", "b1-n2-v7", "does not fit 7 tokens"),
+        ("dspark_accept_sampling", "b1-n2-v1-rejected-w0", "only token"),
+        ("tree_build", "b1-n3-k1-d1-s1", "fewer than the 2 drafts"),
+        ("kv_write", "t1-kv1-fp16-scaled", "fp8 pool alone"),
+    ],
+)
+def test_what_means_nothing_is_no_case(op, case_id, why):
+    with pytest.raises(UsageError, match=why):
+        ops()[op].axes.parse(case_id)
+
+
+@pytest.mark.parametrize(
+    ("op", "case_id"),
+    [("dspark_accept_sampling", "b1-n2-v8"), ("tree_build", "b1-n7-k2-d2-s1"), ("kv_write", "t1-kv1-fp16-e4m3fn-scaled"), ("chain_verify", "b1-n2-v1")],
+)
+def test_what_is_next_to_nothing_is_a_case(op, case_id):
+    assert ops()[op].axes.parse(case_id).id == case_id

@@ -119,6 +119,12 @@ def test_ids():
     assert judge(torch.tensor([2.0, 1.0]), OneOf(allowed)).reason == "dtype"
 
 
+def test_no_rows_have_no_wrong_ids():
+    expected = OneOf(torch.zeros(0, 5, dtype=torch.bool))
+    assert judge(torch.zeros(0, 3, dtype=torch.int64), expected).right
+    assert judge(torch.zeros(0, dtype=torch.int64), expected).right
+
+
 def test_exact():
     golden = torch.tensor([1, 2, 3])
     assert judge(golden.int(), Exact(golden)).right

@@ -403,3 +403,13 @@ def test_cases_are_immutable_while_draws_grow() -> None:
     more = op("sample").impl.again(x, Draw("x"))
     assert (case.draws, more.case.draws, more.draws) == (300, 1200, 1200)
     assert isinstance(more.case, Case)
+
+
+@pytest.mark.parametrize("name", ["sample", "top_k_top_p_sample", "min_p_sample"])
+def test_no_rows_of_draws_are_right_and_draws_of_none_are_not(name):
+    declared = op(name)
+    values = {"k": 3, "p": 0.9, "min_p": 0.1}
+    x = make_inputs(declared.axes.case(batch=0, vocab=7, **{axis: value for axis, value in values.items() if axis in declared.axes.by_name}), "cpu")
+    expected = declared.impl.reference(x, declared.resolve({}))["ids"]
+    assert checks.judge(torch.zeros(0, 16, dtype=torch.int64), expected).right
+    assert checks.judge(torch.zeros(1, 16, dtype=torch.int64), expected).reason == "shape"

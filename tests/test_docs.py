@@ -74,7 +74,8 @@ def follow(page: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["add-a-provider.md", "add-an-op.md", "bugs.md", "distribution.md", "relations.md", "selftest.md", "statuses.md", "tolerance.md"]
+    "page",
+    ["add-a-provider.md", "add-an-op.md", "bugs.md", "distribution.md", "fuzz.md", "relations.md", "selftest.md", "statuses.md", "tolerance.md"],
 )
 def test_a_page_is_true(page, tmp_path):
     follow(page, tmp_path)

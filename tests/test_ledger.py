@@ -14,6 +14,7 @@ from harness.offline.codegen.adapters import ADAPTERS
 from harness.offline.targets import load_targets
 from harness.providers import providers
 from harness.selection import DEFAULT_CASES
+from harness.store import conditions
 from harness.store.ledger import Entry, Ledger, load_ledger
 from harness.store.results import FINDINGS, QUIET, STATUSES, Result
 
@@ -58,6 +59,11 @@ def test_sometimes_is_not_missed_when_it_does_not_happen():
         ({"where": {"heads": [12, 24], "dtype": "bf16"}}, True),
         ({"where": {"heads": 16}}, False),
         ({"where": {"depth": 1}}, False),
+        ({"where": {"heads": "!2^n"}}, True),
+        ({"where": {"heads": ">=12,<13"}}, True),
+        ({"where": {"heads": ">12"}}, False),
+        ({"where": {"heads": "!12"}}, False),
+        ({"where": {"heads": ">8", "dtype": "fp16"}}, False),
         ({"library": "lib", "versions": ">=1,<1.3"}, True),
         ({"library": "lib", "versions": ">=1.3"}, False),
         ({"library": "other", "versions": ">=0"}, False),
@@ -68,6 +74,11 @@ def test_sometimes_is_not_missed_when_it_does_not_happen():
 )
 def test_scope(scope, covered):
     assert Ledger([entry(**scope)]).judge(result()).kind == ("known" if covered else "finding")
+
+
+@given(st.integers(-1, 2000))
+def test_a_power_of_two_is_one(number):
+    assert conditions.holds(number, "!2^n") == (number not in [2**bit for bit in range(12)])
 
 
 def test_a_required_cell_may_not_be_refused_or_absent():
@@ -115,6 +126,7 @@ GOOD = 'op = "o"\nprovider = "p"\nstatus = "mismatch"\nwhy = "w"\n'
         (f"[[entry]]\n{GOOD}platforms = 'cpu'\n", "platforms is a list of words"),
         (f"[[entry]]\n{GOOD}library = 'lib'\nversions = 5\n", "versions is a text"),
         ("entry = [1, 2]\n", "is not a table"),
+        (f"[[entry]]\n{GOOD}where = {{ heads = '>many' }}\n", "where heads: '>many' is no comparison"),
     ],
 )
 def test_a_broken_ledger_is_one_clear_line(tmp_path, text, said):

@@ -186,6 +186,7 @@ def test_a_device_script_is_written_without_the_device():
         ("merge_state[torch_eager]", "names no case"),
         ("merge_state[flashinfer-t4-h12-fp16]", "flashinfer serves cuda, not cpu: say for which the script is, with --platform"),
         ("merge_state[sglang_triton-t4-h12-bf16]", "unsupported, so there is no failure to show: Triton's interpreter has no bf16"),
+        ("decode_attention[sglang_triton-b1-h1-kv1-s1-fp16-e4m3fnuz]", "Triton's interpreter does not read e4m3fnuz"),
     ],
 )
 def test_what_has_no_script_says_why(name, said):

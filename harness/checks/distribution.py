@@ -31,7 +31,10 @@ def drawn(actual: Any, expected: Drawn, confirm: bool = False) -> Outcome:
         if said:
             return Outcome(*said)
     ids = actual if expected.ids is None else expected.ids(actual)
-    ids = ids.reshape(expected.allowed.shape[0], -1)
+    rows = expected.allowed.shape[0]
+    if not rows:
+        return Outcome(error=0.0) if not ids.numel() else Outcome("shape", f"expected no draws of no rows, got {ids.numel()}")
+    ids = ids.reshape(rows, -1)
     if expected.draws and ids.shape[1] != expected.draws:
         return Outcome("shape", f"expected {expected.draws} draws a row, got {ids.shape[1]}")
     vocab = expected.allowed.shape[1]

@@ -71,7 +71,8 @@ def _wrong_support(
 def one_of(actual: torch.Tensor, expected: OneOf) -> Outcome:
     """Every drawn id in [0, vocab) and, in rows with a defined answer, in the allowed set."""
     vocab = expected.allowed.shape[-1]
-    ids = actual.long().view(expected.allowed.shape[0], -1)
+    rows = expected.allowed.shape[0]
+    ids = actual.long().reshape(rows, -1 if rows else 1)
     outside = (ids < 0) | (ids >= vocab)
     valid = torch.ones(ids.shape[0], dtype=torch.bool, device=ids.device) if expected.valid is None else expected.valid
     member = expected.allowed.gather(1, ids.clamp(0, vocab - 1))

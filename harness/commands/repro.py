@@ -36,7 +36,7 @@ def write_script(cell: str, plugins: tuple[str, ...], platform: str | None, seed
     load_plugins(plugins)
     provider, case = find_cell(cell)
     where = _platform(provider, machine_platform(platform))
-    reason = provider.why_not(case) or ("Triton's interpreter has no bf16 arithmetic" if where == "interpret" and "bf16" in case.point.values() else "")
+    reason = provider.declines(case, where)
     if reason:
         raise UsageError(f"{cell} is unsupported, so there is no failure to show: {reason}")
     script = Script(op(case.op), provider, case, where, seed)  # raises UsageError where the cell is about two calls

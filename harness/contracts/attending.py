@@ -86,14 +86,15 @@ def attend(
     o = (by_kv_head(weights) @ v).view(magnitude.shape)
     spread = (by_kv_head(weights * weights) @ (size * size)).view(magnitude.shape).sqrt_()
     lost = inner[0] + moved.sum(-1, keepdim=True) * o.abs()
-    share = torch.exp(safe - lse.masked_fill(lse == -math.inf, math.inf))  # of the sinks and keys in the keys alone
+    if sinks is not None:  # lse is over the keys alone
+        moved = torch.exp(scores - lse.masked_fill(lse == -math.inf, 0.0)[..., None]) * error
     return Attended(
         o=o.transpose(-3, -2),
         lse=lse.transpose(-2, -1),
         magnitude=magnitude.transpose(-3, -2),
         spread=spread.transpose(-3, -2),
         inner=sum(inner[1:], lost).transpose(-3, -2),
-        lse_inner=(moved.sum(-1) * share + 4 * rounding.FP32).transpose(-2, -1),
+        lse_inner=(moved.sum(-1) + 4 * rounding.FP32).transpose(-2, -1),
     )
 
 

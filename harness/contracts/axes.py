@@ -24,7 +24,9 @@ class _Size(enum.Enum):
 @dataclass(frozen=True)
 class Axis:
     """One declared axis. `key` is the id prefix of a number, `least` its least value (None: any); a word axis has no key and
-    lists every word. `silent`: at its default it is no value of the case either, so that results and tables say nothing of it."""
+    lists every word. `silent`: at its default it is no value of the case either, so that results and tables say nothing of it.
+    `search` bounds what a search tries beside the default: least and greatest of an axis of integers, for real numbers the values
+    themselves, the plainest first; empty: what suits a size of some hundred (harness/search/spans.py)."""
 
     name: str
     doc: str
@@ -34,6 +36,7 @@ class Axis:
     real: bool = False
     least: float | None = None
     silent: bool = False
+    search: tuple[float, ...] = ()
 
     def token(self, value: Any) -> str:
         """The axis' part of the id, for example `h12`."""
@@ -43,25 +46,33 @@ class Axis:
         return self.key + text.replace("-", "m")
 
 
-def number(name: str, key: str, doc: str, default: int | None = None, *, least: int | _Size | None = _Size.LEAST) -> Axis:
+def number(
+    name: str, key: str, doc: str, default: int | None = None, *, least: int | _Size | None = _Size.LEAST, search: tuple[int, int] | None = None
+) -> Axis:
     """An axis of integers; a default makes it optional. `key` is letters, not ending in m (m marks a negative number).
 
     least   the least value, None for any; by default the axis is a size: at least 1, or its own lower default
+    search  least and greatest value that `kernel-parity fuzz` tries beside the default
     """
     if least is _Size.LEAST:
         least = 1 if default is None else min(1, default)
-    return _numeric(name, key, doc, default, least, real=False)
+    if search and search[0] > search[1]:
+        raise UsageError(f"axis {name!r}: nothing lies in the search bounds {search}")
+    return _numeric(name, key, doc, default, least, search or (), real=False)
 
 
-def real(name: str, key: str, doc: str, default: float | None = None, *, least: float | None = None) -> Axis:
-    """An axis of real numbers, kept to ten decimals in ids; any value unless `least` is given; else as `number`."""
-    return _numeric(name, key, doc, default, least, real=True)
+def real(name: str, key: str, doc: str, default: float | None = None, *, least: float | None = None, search: tuple[float, ...] = ()) -> Axis:
+    """An axis of real numbers, kept to ten decimals in ids; any value unless `least` is given; `search` lists the values that
+    `kernel-parity fuzz` tries beside the default, the plainest first; else as `number`."""
+    return _numeric(name, key, doc, default, least, search, real=True)
 
 
-def _numeric(name: str, key: str, doc: str, default: int | float | None, least: float | None, *, real: bool) -> Axis:
+def _numeric(name: str, key: str, doc: str, default: int | float | None, least: float | None, search: tuple[float, ...], *, real: bool) -> Axis:
     if not re.fullmatch(r"[a-z]*[a-ln-z]", key):
         raise UsageError(f"axis {name!r}: key {key!r} must be lower-case letters and not end in 'm'")
-    return Axis(name, doc, key=key, default=default, real=real, least=least)
+    if least is not None and search and min(search) < least:
+        raise UsageError(f"axis {name!r}: the search bounds {search} go below its least value {least:g}")
+    return Axis(name, doc, key=key, default=default, real=real, least=least, search=search)
 
 
 def words(name: str, values: tuple[str, ...], doc: str, default: str | None = None) -> Axis:

@@ -67,6 +67,8 @@ class Provider:
         the library's documentation excludes it."""
         if platform == "interpret" and "bf16" in case.point.values():
             return "Triton's interpreter has no bf16 arithmetic"
+        if platform == "interpret" and not FLAVOURS["e4m3fnuz"].isdisjoint(case.point.values()):
+            return "Triton's interpreter does not read e4m3fnuz"
         # torch computes with either flavour by conversion; a kernel with the device's own
         if platform in ("cuda", "rocm") and arch and self.library.name != "torch":
             foreign = [flavour for flavour, words in FLAVOURS.items() if flavour != flavour_of(arch) and not words.isdisjoint(case.point.values())]

@@ -1,7 +1,8 @@
 """Results for people: the terminal's tables and the text of one failure. Pure."""
 
 from harness.report.failure import explain
+from harness.report.searched import found, searched
 from harness.report.selftest import selftest
 from harness.report.tables import harness_share, least, power, summary, totals
 
-__all__ = ["explain", "harness_share", "least", "power", "selftest", "summary", "totals"]
+__all__ = ["explain", "found", "harness_share", "least", "power", "searched", "selftest", "summary", "totals"]

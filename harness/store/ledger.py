@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from harness import toml
 from harness.errors import UsageError
+from harness.store import conditions
 from harness.store.results import COMPILED, FINDINGS, QUIET, STATUSES, Result
 
 KINDS = ("known", "required")
@@ -24,7 +25,7 @@ class Entry:
 
     kind      `known`: the cells end with `status` (and `reason`, when given); `required`: they must run and pass, so that a
               refusal, an absence or a missing symbol is a finding
-    op, provider; where: axis -> value or list of values (all must hold); platforms, arch: where it was seen (empty: anywhere)
+    op, provider; where: axis -> value, list of values or a condition (all must hold; see conditions.py); platforms, arch: where it was seen (empty: anywhere)
     library, versions: a version specifier of that library, for example sglang >=0.5.16,<0.6
     happens   `always` or `sometimes`
     why, link, expires: the reason, where it is discussed, and the day after which it must be reviewed
@@ -55,7 +56,7 @@ class Entry:
         if not result.case and (self.where or self.kind == "known"):
             return False
         for axis, wanted in self.where.items():
-            if result.values.get(axis) not in (wanted if isinstance(wanted, list) else [wanted]):
+            if not conditions.holds(result.values.get(axis), wanted):
                 return False
         return self._version_holds(result.versions)
 
@@ -152,6 +153,9 @@ def _entry(path: Path, number: int, raw: Any) -> Entry:
     lists: dict[str, Any] = {name: tuple(raw[name]) for name in ("platforms", "arch") if name in raw}
     values: dict[str, Any] = {**raw, **lists, "place": place}
     entry = Entry(**values)
+    for axis, wanted in entry.where.items():
+        if why := conditions.mistake(wanted):
+            raise UsageError(f"{place}: where {axis}: {why}")
     if entry.kind not in KINDS or entry.happens not in ("always", "sometimes"):
         raise UsageError(f"{place}: kind is one of {', '.join(KINDS)}, happens is always or sometimes")
     if (entry.kind == "known") != (entry.status in (*STATUSES, *COMPILED) and entry.status != "pass"):

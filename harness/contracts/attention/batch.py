@@ -16,19 +16,26 @@ VALUES = ("random", "peaked", "flat", "low")
 K_SCALE, V_SCALE = 0.25, 0.5
 
 SHAPE = (
-    number("batch", "b", "requests"),
+    number("batch", "b", "requests", search=(1, 33)),
     number("heads", "h", "query heads on this rank"),
     number("kv_heads", "kv", "key-value heads on this rank; divides heads"),
 )
 LAYOUT = (
-    number("dim", "d", "head dimension of queries and keys", default=128),
-    number("v_dim", "dv", "head dimension of values; 0: as dim", default=0),
-    number("page", "pg", "page size in tokens", default=1),
+    number("dim", "d", "head dimension of queries and keys", default=128, search=(16, 264)),
+    number("v_dim", "dv", "head dimension of values; 0: as dim", default=0, search=(16, 264)),
+    number("page", "pg", "page size in tokens", default=1, search=(1, 128)),
     words("dtype", DTYPES, "dtype of queries, new keys and values, and outputs"),
     words("cache", CACHES, "dtype of the pool: as the queries, or an fp8 flavour", default="samekv"),
 )
 FLAGS: tuple[Axis, ...] = (
-    real("soft_cap", "cap", "soft cap c of the logits, c tanh(s / c); 0: none. Logits then reach twice the cap and more", default=0.0, least=0.0),
+    real(
+        "soft_cap",
+        "cap",
+        "soft cap c of the logits, c tanh(s / c); 0: none. Logits then reach twice the cap and more",
+        default=0.0,
+        least=0.0,
+        search=(1.0, 5.0, 30.0, 50.0),
+    ),
     words("sinks", ("nosinks", "sinks"), "a learned logit a head that takes mass and has no value", default="nosinks"),
     words("scales", ("unit", "scaled"), f"scaled: keys in the pool count times {K_SCALE}, values times {V_SCALE}", default="unit"),
     words("values", VALUES, "queries random; eight times larger (peaked); zero (flat); every logit below -40,000 (low)", default="random"),

@@ -32,7 +32,7 @@ class decode_attention(Attention):
 
     axes = (
         *SHAPE,
-        number("length", "s", "longest KV length in tokens", least=0),
+        number("length", "s", "longest KV length in tokens", least=0, search=(0, 4097)),
         *LAYOUT,
         words("lengths", LENGTHS, "KV lengths of the requests", default="uniform"),
         WINDOW,

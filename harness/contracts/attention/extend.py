@@ -47,7 +47,7 @@ class extend_attention(Attention):
     axes = (
         *SHAPE,
         number("new", "q", "most new tokens (queries) of a request", least=0),
-        number("prefix", "p", "longest cached prefix in tokens", default=0),
+        number("prefix", "p", "longest cached prefix in tokens", default=0, search=(0, 4097)),
         *LAYOUT,
         words("mask", ("causal", "full"), "whether a new token sees those after it", default="causal"),
         words(

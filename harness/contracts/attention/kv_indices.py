@@ -16,8 +16,8 @@ from harness.contracts.registry import Semantics, Work, contract
 
 _AXES = (
     number("batch", "b", "requests"),
-    number("length", "s", "longest number of tokens of a request", least=0),
-    number("page", "pg", "page size in tokens", default=1),
+    number("length", "s", "longest number of tokens of a request", least=0, search=(0, 4097)),
+    number("page", "pg", "page size in tokens", default=1, search=(1, 128)),
     words("lengths", LENGTHS, "token counts of the requests", default="uniform"),
     words("start", ("begin", "later"), "later: the wanted tokens start at a hashed position of each request, at a page", default="begin"),
 )

@@ -28,9 +28,9 @@ class kv_write:
     axes = (
         number("tokens", "t", "new tokens", least=0),
         number("kv_heads", "kv", "key-value heads on this rank"),
-        number("dim", "d", "head dimension of keys", default=128),
-        number("v_dim", "dv", "head dimension of values; 0: as dim", default=0),
-        number("page", "pg", "page size in tokens", default=1),
+        number("dim", "d", "head dimension of keys", default=128, search=(16, 264)),
+        number("v_dim", "dv", "head dimension of values; 0: as dim", default=0, search=(16, 264)),
+        number("page", "pg", "page size in tokens", default=1, search=(1, 128)),
         words("dtype", DTYPES, "dtype of the new keys and values"),
         words("cache", CACHES, "dtype of the pool: as the new rows, or an fp8 flavour", default="samekv"),
         words("scales", ("unit", "scaled"), "scaled: divided by k_scale and v_scale on the way into an fp8 pool", default="unit"),
@@ -40,6 +40,10 @@ class kv_write:
     mutates = ("k_pool", "v_pool")
     relations = {"strided": strided("k", "v"), "slots": tokens_in_another_order()}
     semantics: dict[str, tuple[str, ...]] = {}
+
+    def impossible(self, case: Case) -> str | None:
+        """Why there is no such case, or None."""
+        return "scales apply on the way into an fp8 pool alone" if case.scales == "scaled" and case.cache == "samekv" else None
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         pages = -(-(case.tokens + 1) // case.page) + 2

@@ -43,12 +43,12 @@ class verify_attention(Attention):
 
     axes = (
         *SHAPE,
-        number("nodes", "n", "draft tokens (queries) of a request"),
-        number("prefix", "p", "longest cached prefix in tokens", least=0),
+        number("nodes", "n", "draft tokens (queries) of a request", search=(1, 65)),
+        number("prefix", "p", "longest cached prefix in tokens", least=0, search=(0, 4097)),
         *LAYOUT,
         words("shape", ("chain", "tree", "star"), "how the draft tokens hang together", default="chain"),
         words("lengths", LENGTHS, "prefix lengths of the requests", default="uniform"),
-        real("soft_cap", "cap", "soft cap of the logits; 0: none", default=0.0, least=0.0),
+        real("soft_cap", "cap", "soft cap of the logits; 0: none", default=0.0, least=0.0, search=(1.0, 5.0, 30.0, 50.0)),
         words("sinks", ("nosinks", "sinks"), "a learned logit a head that takes mass", default="nosinks"),
         words("scales", ("unit", "scaled"), "scales of the pool's keys and values, as in decode_attention", default="unit"),
         words("values", ("random", "peaked", "flat", "low"), "queries as in decode_attention", default="random"),

@@ -23,7 +23,7 @@ VALUES = ("random", "far", "masses", "empty", "bothempty")
 _AXES = (
     number("tokens", "t", "query tokens", least=0),
     number("heads", "h", "query heads"),
-    number("dim", "d", "head dimension", default=128),
+    number("dim", "d", "head dimension", default=128, search=(16, 520)),
     words("dtype", DTYPES, "dtype of the states"),
     words("values", VALUES, "lse values: near; far apart; masses 2 and 8; one part empty; every part empty in some rows", default="random"),
 )
@@ -130,7 +130,7 @@ class merge_states:
     """Merge n attention states, as decode context parallelism needs: v [tokens, parts, heads, dim], lse [tokens, parts, heads]
     fp32 natural log -> o [tokens, heads, dim], lse [tokens, heads]. Empty parts as in merge_state."""
 
-    axes = (number("parts", "n", "states to merge"), *_AXES)
+    axes = (number("parts", "n", "states to merge", search=(1, 17)), *_AXES)
     outputs = ("o", "lse")
     semantics = {"lse": ("natural", "base-2")}
     relations = {**row_by_row("tokens", "v", "lse"), **padded({"v": 2, "lse": 2}, {"o": 1, "lse": 1}), "commuted": reordered()}

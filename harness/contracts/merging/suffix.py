@@ -31,9 +31,9 @@ class suffix_merge:
     axes = (
         number("tokens", "t", "query tokens"),
         number("heads", "h", "query heads"),
-        number("group", "g", "query heads a kv head", default=1),
-        number("suffix", "s", "most suffix tokens a query"),
-        number("dim", "d", "head dimension", default=128),
+        number("group", "g", "query heads a kv head", default=1, search=(1, 17)),
+        number("suffix", "s", "most suffix tokens a query", search=(1, 65)),
+        number("dim", "d", "head dimension", default=128, search=(16, 264)),
         words("dtype", DTYPES, "dtype of queries, cache and state"),
     )
     outputs = ("o",)

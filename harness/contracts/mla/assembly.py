@@ -38,7 +38,11 @@ class concat_mla_k:
     sliced: k_nope is a view into the up-projected K and V, k_rope one into the latent row.
     """
 
-    axes = (*_AXES, number("nope", "np", "head dimension without rope", default=NOPE), number("v_dim", "dv", "columns of V beside K", default=128))
+    axes = (
+        *_AXES,
+        number("nope", "np", "head dimension without rope", default=NOPE, search=(16, 264)),
+        number("v_dim", "dv", "columns of V beside K", default=128, search=(16, 264)),
+    )
     outputs = ("k",)
     relations = {**row_by_row("tokens", "k_nope", "k_rope"), **padded({"k_nope": 1}, {"k": 1})}
 

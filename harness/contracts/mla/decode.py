@@ -29,11 +29,11 @@ class mla_decode(Absorbed):
     """
 
     axes = (
-        number("batch", "b", "requests"),
-        number("queries", "q", "queries a request", default=1),
+        number("batch", "b", "requests", search=(1, 33)),
+        number("queries", "q", "queries a request", default=1, search=(1, 9)),
         number("heads", "h", "query heads on this rank"),
-        number("length", "s", "longest KV length in tokens", least=0),
-        number("page", "pg", "page size in tokens", default=1),
+        number("length", "s", "longest KV length in tokens", least=0, search=(0, 4097)),
+        number("page", "pg", "page size in tokens", default=1, search=(1, 128)),
         number("top_page", "id", "highest page id in use; 0: as few pages as needed", default=0),
         words("dtype", DTYPES, "dtype of queries, cache and output"),
         words("cache", CACHES, "the cache: as the queries, or an fp8 flavour; allfp8 (e4m3fn), allfnuz: the queries too", default="samekv"),

@@ -24,7 +24,7 @@ from harness.contracts.relations.requests import RAGGED
 _SCORES = 1 << 26  # scores held at once, fp64
 
 _BATCH = (
-    number("batch", "b", "requests"),
+    number("batch", "b", "requests", search=(1, 17)),
     number("heads", "h", "query heads on this rank"),
     number("new", "n", "longest run of new tokens"),
     number("prefix", "pre", "longest cached prefix in tokens", default=0),
@@ -80,8 +80,8 @@ class mla_prefill:
 
     axes = (
         *_BATCH,
-        number("nope", "np", "head dimension without rope", default=NOPE),
-        number("v_dim", "dv", "head dimension of values", default=128),
+        number("nope", "np", "head dimension without rope", default=NOPE, search=(16, 264)),
+        number("v_dim", "dv", "head dimension of values", default=128, search=(16, 264)),
         number("chunk", "c", "prefix tokens a request that chunked providers take at once; 0: all", default=0),
         *_TAIL,
     )
@@ -174,7 +174,7 @@ class mla_prefill_absorbed(Absorbed):
     tokens -> o [sum of new, heads, 512], lse [.., heads] fp32.
     """
 
-    axes = (*_BATCH, number("page", "pg", "page size in tokens", default=1), *_TAIL)
+    axes = (*_BATCH, number("page", "pg", "page size in tokens", default=1, search=(1, 128)), *_TAIL)
     relations = {**RAGGED, **PAGED, **padded({"q": 1}, {"o": 1, "lse": 1}), "strided": strided("q")}
 
     def inputs(self, case: Case, draw: Draw) -> LatentInputs:

@@ -20,7 +20,7 @@ FOUR = (0.1, 0.2, 0.3, 0.4)
 LOGITS = ("random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "onenan", "extreme", "ends")
 
 BATCH = number("batch", "b", "rows", least=0)
-VOCAB = number("vocab", "v", "vocabulary size")
+VOCAB = number("vocab", "v", "vocabulary size", search=(1, 200_000))
 VALUES = words("values", (*PROBS, *WORKED, "halved"), "input family", default="random")
 DRAWN_VALUES = words("values", (*PROBS, *WORKED, "halved", *SPOILT), "input family; nan and zero spoil every second row", default="random")
 LOGIT_VALUES = words("values", LOGITS, "input family", default="random")

@@ -18,7 +18,7 @@ from harness.contracts.sampling import filters, mistakes
 from harness.contracts.sampling.distributions import BATCH, DRAWN_VALUES, DTYPE, FORM, VOCAB, column, of_row, probs
 from harness.contracts.sampling.renorm import ORDER, TIES, TOP_K, TOP_P, above_share, both, k_of, min_p_of, p_of
 
-DRAWS = number("draws", "n", "draws from each row", default=16)
+DRAWS = number("draws", "n", "draws from each row", default=16, search=(1, 4096))
 AGAIN = 4  # times the draws where the first were suspicious
 
 
@@ -186,7 +186,15 @@ class min_p_sample(Sampler):
     probs [batch, vocab], min_p float or fp32 [batch] in [0, 1] -> ids [batch, draws].
     """
 
-    axes = (BATCH, VOCAB, real("min_p", "mp", "least share of the best token's probability"), FORM, DRAWS, DTYPE, DRAWN_VALUES)
+    axes = (
+        BATCH,
+        VOCAB,
+        real("min_p", "mp", "least share of the best token's probability", search=(0.1, 0.05, 0.5, 0.9, 0.0, 1.0, 1e-6)),
+        FORM,
+        DRAWS,
+        DTYPE,
+        DRAWN_VALUES,
+    )
 
     def inputs(self, case: Case, draw: Draw) -> DrawnInputs:
         return DrawnInputs(case, draw.device, draws=case.draws, probs=_probs(case, draw), min_p=min_p_of(case, draw.device))

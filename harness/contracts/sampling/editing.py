@@ -101,9 +101,9 @@ class penalties:
         BATCH,
         VOCAB,
         number("length", "l", "tokens generated so far", default=16, least=0),
-        real("frequency", "fq", "frequency penalty", default=0.5),
-        real("presence", "ps", "presence penalty", default=0.25),
-        real("repetition", "rp", "repetition penalty; it divides", default=1.25, least=1e-6),
+        real("frequency", "fq", "frequency penalty", default=0.5, search=(0.0, 2.0, -2.0, 0.1)),
+        real("presence", "ps", "presence penalty", default=0.25, search=(0.0, 2.0, -2.0, 0.1)),
+        real("repetition", "rp", "repetition penalty; it divides", default=1.25, least=1e-6, search=(1.0, 1.1, 2.0, 0.5)),
         DTYPE,
         LOGIT_VALUES,
     )

@@ -32,7 +32,7 @@ class temperature_softmax:
     row that is all -inf or holds a NaN has no defined result.
     """
 
-    axes = (BATCH, VOCAB, real("temperature", "t", "temperature", default=1.0), FORM, DTYPE, LOGIT_VALUES)
+    axes = (BATCH, VOCAB, real("temperature", "t", "temperature", default=1.0, search=(0.7, 1.5, 0.1, 0.01, 10.0)), FORM, DTYPE, LOGIT_VALUES)
     outputs = ("probs",)
     relations = {
         **row_by_row("batch", "logits", "temperature"),
@@ -86,7 +86,7 @@ class greedy:
     logits [batch, vocab] -> ids [batch], any integer dtype. cap c > 0: of c tanh(logits / c), whose rounding makes equals.
     """
 
-    axes = (BATCH, VOCAB, real("cap", "cap", "soft cap; 0: none", default=0.0), DTYPE, LOGIT_VALUES)
+    axes = (BATCH, VOCAB, real("cap", "cap", "soft cap; 0: none", default=0.0, search=(30.0, 5.0, 1.0)), DTYPE, LOGIT_VALUES)
     outputs = ("ids",)
     relations = {**row_by_row("batch", "logits"), "permuted": picked(), "strided": strided("logits")}
 

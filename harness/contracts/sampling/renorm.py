@@ -22,8 +22,8 @@ from harness.contracts.sampling.distributions import BATCH, DTYPE, FORM, VALUES,
 TIES = ("all", "exactly-k")
 ORDER = ("joint", "top-k-first")
 MASS = ("renormalised", "original")
-TOP_K = number("k", "k", "tokens kept; 0, negative, or the vocabulary and more: all", least=None)
-TOP_P = real("p", "p", "mass kept; 1: all")
+TOP_K = number("k", "k", "tokens kept; 0, negative, or the vocabulary and more: all", least=None, search=(-1, 2048))
+TOP_P = real("p", "p", "mass kept; 1: all", search=(0.9, 0.5, 0.1, 0.95, 0.99, 0.999999, 1.0, 1e-6, 0.0))
 
 
 def k_of(case: Case, device: str) -> torch.Tensor | int | float:
@@ -166,7 +166,7 @@ class min_p_filter(Filter):
     probs [batch, vocab] -> probs [batch, vocab]. min_p float, or fp32 [batch], in [0, 1]. mass as in top_k_top_p_filter.
     """
 
-    axes = (BATCH, VOCAB, real("min_p", "mp", "least share of the best token's probability"), FORM, DTYPE, VALUES)
+    axes = (BATCH, VOCAB, real("min_p", "mp", "least share of the best token's probability", search=(0.1, 0.05, 0.5, 0.9, 0.0, 1.0, 1e-6)), FORM, DTYPE, VALUES)
     relations = {
         **_EVERY,
         **row_by_row("batch", "probs", "min_p"),

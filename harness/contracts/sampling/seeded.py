@@ -38,8 +38,8 @@ class seeded_sample:
     axes = (
         BATCH,
         VOCAB,
-        number("k", "k", "tokens kept", default=0, least=None),
-        real("p", "p", "mass kept", default=1.0),
+        number("k", "k", "tokens kept", default=0, least=None, search=(-1, 2048)),
+        real("p", "p", "mass kept", default=1.0, search=(0.9, 0.5, 0.1, 0.95, 0.99, 0.999999, 1e-6)),
         words("seeds", ("plain", "unlucky", *FEW), "as they come, solved for the worst hash, few with many positions, many with few", default="plain"),
         VALUES,
     )

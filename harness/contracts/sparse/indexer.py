@@ -39,8 +39,8 @@ class indexer_topk:
 
     axes = (
         number("rows", "r", "query tokens", least=0),
-        number("length", "s", "longest row in tokens"),
-        number("k", "k", "tokens picked", default=2048),
+        number("length", "s", "longest row in tokens", search=(1, 40_000)),
+        number("k", "k", "tokens picked", default=2048, search=(1, 2112)),
         words("lengths", ("equal", "ragged", "emptyrows"), "rows all as long as length; hashed lengths; every third row empty", default="equal"),
         words("starts", ("aligned", "offset"), "offset: rows start at 0 to 7 (prefill over packed keys)", default="aligned"),
         words("values", SCORES, "input family", default="random"),
@@ -125,7 +125,7 @@ def _misses(actual: Any, rows: torch.Tensor, best: torch.Tensor, lengths: torch.
 
 _TABLE = (
     number("rows", "r", "query tokens", least=0),
-    number("k", "k", "indices a query", default=2048),
+    number("k", "k", "indices a query", default=2048, search=(1, 2112)),
     words("selection", ("full", "ragged", "holes", "empty"), "all valid; a valid run of hashed length; -1 anywhere; every third row all -1", default="full"),
 )
 
@@ -147,7 +147,7 @@ def _chosen(case: Case, draw: Draw, high: int) -> torch.Tensor:
 class topk_page_table:
     """Positions in a request to token slots: page_table int32 [rows, length], indices int32 [rows, k] -> slots int32 [rows, k]; -1 stays -1."""
 
-    axes = (number("length", "s", "columns of the page table"), *_TABLE)
+    axes = (number("length", "s", "columns of the page table", search=(1, 40_000)), *_TABLE)
     outputs = ("slots",)
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:

@@ -61,8 +61,8 @@ class _Selected:
     axes = (
         number("tokens", "t", "query tokens"),
         number("heads", "h", "query heads on this rank"),
-        number("k", "k", "indices a query"),
-        number("length", "s", "cached tokens"),
+        number("k", "k", "indices a query", search=(1, 2112)),
+        number("length", "s", "cached tokens", search=(1, 4097)),
         words("dtype", DTYPES, "dtype of queries and output; of the cache too, but for fp8"),
         words("cache", CACHES, "the cache: as the queries, an fp8 flavour, the queries fp8 too (allfp8), or FlashMLA's packed form", default="samekv"),
         words("selection", SELECTIONS, "all k valid; a valid run of hashed length; -1 anywhere; every third query without any", default="full"),

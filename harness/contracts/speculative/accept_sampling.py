@@ -16,7 +16,9 @@ from harness.contracts.speculative import emitted
 from harness.contracts.speculative.chain import BATCH, SLOTS, VOCAB
 from harness.contracts.speculative.chain_rules import stops
 from harness.contracts.speculative.walk import Said
+from harness.words import plural
 
+STRIDE = 5  # from one token of a draft row to the next
 CLOSE = 1e-4  # relative: p and q nearer than this may compare either way
 
 
@@ -35,13 +37,20 @@ class dspark_accept_sampling:
         SLOTS,
         VOCAB,
         words("values", ("random", "decided", "accepted", "rejected", "drawn"), "possible, certain, all, none; requests alike", default="random"),
-        number("spread", "w", "log2 of the tokens a draft row holds; 0: certain of its token", default=3, least=0),
-        real("temperature", "t", "divides the target's logits", default=1.0, least=1e-3),
+        number("spread", "w", "log2 of the tokens a draft row holds; 0: certain of its token", default=3, least=0, search=(0, 12)),
+        real("temperature", "t", "divides the target's logits", default=1.0, least=1e-3, search=(0.01, 0.1, 0.7, 1.5, 10.0)),
         words("cut", ("whole", "cut"), "verify every slot, or a hashed number of them", default="whole"),
     )
     outputs = ("correct_len", "bonus", "cap_trim_lens")
 
     def impossible(self, case: Case) -> str | None:
+        """Why there is no such case, or None."""
+        if case.slots < 2:
+            return "a chain without drafts has nothing to verify"
+        if case.vocab < 2 and case.values in ("rejected", "decided"):
+            return "a draft of the only token cannot be ruled out"
+        if 1 << case.spread > case.vocab // math.gcd(STRIDE, case.vocab):
+            return f"a draft row of {1 << case.spread} tokens, {STRIDE} apart, does not fit {plural(case.vocab, 'token')}"
         return "a cut hides what was drawn" if case.values == "drawn" and case.cut == "cut" else None
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
@@ -62,7 +71,7 @@ class dspark_accept_sampling:
     def _alike(self, case: Case, draw: Draw, rows: torch.Tensor, first: torch.Tensor) -> Inputs:
         """Requests with the same rows: draft row i is flat over tokens from first[i] on, and each draft is drawn from it."""
         tokens = draw.integers(case.batch, case.slots, low=0, high=case.vocab)
-        tokens[:, 1:] = (first + 5 * draw.integers(case.batch, case.slots - 1, low=0, high=1 << case.spread)) % case.vocab
+        tokens[:, 1:] = (first + STRIDE * draw.integers(case.batch, case.slots - 1, low=0, high=1 << case.spread)) % case.vocab
         return _inputs(case, draw.device, tokens, rows.repeat(case.batch, 1, 1), first.expand(case.batch, -1), None)
 
     def again(self, x: Inputs, draw: Draw) -> Inputs:
@@ -120,7 +129,7 @@ class dspark_accept_sampling:
 
 
 def _inputs(case: Case, device: str, tokens: torch.Tensor, rows: torch.Tensor, first: torch.Tensor, lens: torch.Tensor | None) -> Inputs:
-    held = (first[:, :, None] + 5 * torch.arange(1 << case.spread, device=device)) % case.vocab
+    held = (first[:, :, None] + STRIDE * torch.arange(1 << case.spread, device=device)) % case.vocab
     draft = torch.full((case.batch, case.slots - 1, case.vocab), -math.inf, device=device).scatter_(2, held, 0.0)
     return Inputs(
         case,

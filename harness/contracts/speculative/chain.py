@@ -17,8 +17,8 @@ from harness.contracts.speculative import chain_laws, chain_rules, chances, emit
 from harness.contracts.speculative.walk import Walk, final_range, normalised
 
 BATCH = number("batch", "b", "requests")
-SLOTS = number("slots", "n", "verified slots a request: the current token and slots - 1 drafts")
-VOCAB = number("vocab", "v", "vocabulary size")
+SLOTS = number("slots", "n", "verified slots a request: the current token and slots - 1 drafts", search=(1, 33))
+VOCAB = number("vocab", "v", "vocabulary size", search=(1, 200_000))
 
 
 def chain_links(batch: int, slots: int, device: str) -> dict[str, torch.Tensor]:

@@ -39,7 +39,9 @@ def sizes(case: Case) -> list[int]:
 
 
 def impossible(case: Case) -> str | None:
-    """Why there is no such grid, or None."""
+    """Why there is no such chain or grid, or None."""
+    if case.slots < 2:
+        return "a chain without drafts has nothing to verify"
     if case.values not in emitted.GRIDS:
         return None
     if case.mode == "block":

@@ -18,7 +18,7 @@ from harness.contracts.sampling.filters import SMALLEST
 from harness.contracts.speculative.chain import BATCH, SLOTS, VOCAB
 
 TOP_K_ALL = 1 << 30
-TEMPERATURE = real("temperature", "t", "temperature of the first request", default=1.0)
+TEMPERATURE = real("temperature", "t", "temperature of the first request", default=1.0, search=(0.01, 0.1, 0.7, 1.5, 10.0))
 DTYPE = words("dtype", DTYPES, "dtype of the logits", default="fp32")
 VALUES = words("values", ("random", "peaked", "flat", "ties", "masked", "four"), "input family", default="random")
 FORM = words("form", ("rows", "mixed"), "parameters of equal requests, or of requests that differ", default="rows")
@@ -56,8 +56,8 @@ class verify_target_probs:
         BATCH,
         SLOTS,
         VOCAB,
-        number("k", "k", "top-k of the first request; 2^30 is off", default=TOP_K_ALL),
-        real("p", "p", "top-p of the first request; 1 is off", default=1.0),
+        number("k", "k", "top-k of the first request; 2^30 is off", default=TOP_K_ALL, search=(1, 2048)),
+        real("p", "p", "top-p of the first request; 1 is off", default=1.0, search=(0.9, 0.5, 0.1, 0.95, 0.99, 0.999999)),
         TEMPERATURE,
         FORM,
         DTYPE,

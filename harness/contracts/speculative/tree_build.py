@@ -30,15 +30,20 @@ class tree_build:
 
     axes = (
         number("batch", "b", "requests"),
-        number("slots", "n", "tokens of the tree, the root included", least=2),
-        number("topk", "k", "branches of a beam"),
-        number("steps", "d", "draft steps, the greatest depth"),
+        number("slots", "n", "tokens of the tree, the root included", least=2, search=(2, 65)),
+        number("topk", "k", "branches of a beam", search=(1, 9)),
+        number("steps", "d", "draft steps, the greatest depth", search=(1, 9)),
         number("length", "s", "longest sequence before the tree", least=0),
         words("lengths", LENGTHS, "sequence lengths of the requests", default="ragged"),
         words("mode", MODES, "layout of the mask", default="full"),
     )
     outputs = ("tree_mask", "positions", "retrive_index", "retrive_next_token", "retrive_next_sibling")
     mutates = outputs
+
+    def impossible(self, case: Case) -> str | None:
+        """Why there is no such case, or None."""
+        nodes = case.topk + (case.steps - 1) * case.topk**2
+        return None if case.slots - 1 <= nodes else f"the beams have {nodes} nodes, fewer than the {case.slots - 1} drafts"
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         batch, slots, device = case.batch, case.slots, draw.device

@@ -16,7 +16,7 @@ from harness.contracts.speculative.chain import BATCH, VOCAB
 from harness.contracts.speculative.chain_rules import inverse
 from harness.contracts.speculative.walk import Walk, final_range, normalised
 
-SLOTS = number("slots", "n", "tokens of the tree, the root included")
+SLOTS = number("slots", "n", "tokens of the tree, the root included", search=(1, 65))
 SHAPE = words("shape", trees.SHAPES, "a chain, all children of the root, or of mixed depth", default="mixed")
 IDS = 163840
 
@@ -123,8 +123,8 @@ class tree_verify_sample:
         VOCAB,
         SHAPE,
         words("values", ("random", "accepted", "rejected", "onehot", "edges", "float", "drawn", "grid"), "input family", default="random"),
-        real("single", "ts", "threshold_single", default=1.0),
-        real("acc", "ta", "threshold_acc", default=1.0),
+        real("single", "ts", "threshold_single", default=1.0, search=(0.0, 0.1, 0.5, 0.9)),
+        real("acc", "ta", "threshold_acc", default=1.0, search=(0.0, 0.1, 0.5, 0.9)),
     )
     outputs = ("accept_token_num", "accept_index", "predicts")
     mutates = (*outputs, "draft_probs")

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import harness.providers.isolate as isolating
+from harness.contracts import Case
 from harness.errors import Missing, Unsupported
 from harness.providers.registry import implements
 from harness.providers.resolve import call, resolve
@@ -72,6 +73,12 @@ def _triton(name: str, probs: Any, parameter: Any) -> Any:
     return plain(renorm(*shown(SimpleNamespace(device=probs.device.type), probs, parameter)))
 
 
+def _ranked(case: Case) -> str | None:
+    """The sparse path takes torch.topk of all rows, if each filters; else the dense one, with other ties."""
+    off = case.form == "mixed" and max(case.k, 3) >= case.vocab
+    return "a request whose top-k is off sends the batch down the dense path, which keeps ties" if off else None
+
+
 def _imported() -> Any:
     return resolve(*(f"{MODULE}:{name}" for name in NAMES))
 
@@ -87,7 +94,13 @@ def torch_dense(x: Any) -> Any:
 
 
 @implements(
-    "verify_target_probs", library="sglang", name="sglang_triton_sparse", platforms={"cuda", "rocm", "interpret"}, semantics=EXACTLY_K, notes=(TAKEN, NOTE)
+    "verify_target_probs",
+    library="sglang",
+    name="sglang_triton_sparse",
+    platforms={"cuda", "rocm", "interpret"},
+    semantics=EXACTLY_K,
+    accepts=_ranked,
+    notes=(TAKEN, NOTE),
 )
 def triton_sparse(x: Any) -> Any:
     """As on ROCm."""
@@ -100,7 +113,7 @@ def triton_dense(x: Any) -> Any:
     return builder(_triton_top_k, _triton_top_p)(**arguments(x), use_sparse_topk=False)
 
 
-@implements("verify_target_probs", library="sglang", name="sglang_sparse", platforms={"cuda", "rocm"}, semantics=EXACTLY_K, promises=())
+@implements("verify_target_probs", library="sglang", name="sglang_sparse", platforms={"cuda", "rocm"}, semantics=EXACTLY_K, accepts=_ranked, promises=())
 def sparse(x: Any) -> Any:
     """As imported here, with the renorm functions of this platform, which on CUDA add up in whatever order atomics give."""
     return call(_imported(), **arguments(x), use_sparse_topk=True)

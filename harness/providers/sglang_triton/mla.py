@@ -136,7 +136,7 @@ class MlaPrefillChunked(MlaPrefill):
 
     def run(self) -> Any:
         (o, lse), (part, part_lse), (spare, spare_lse) = self.states
-        if not self.chunks:  # no request has a prefix
+        if not self.chunks:  # no request of the batch has a prefix
             o, lse = self.out, self.lse
         self.launch(self.slots, o, lse, skip_prefix=True)
         for at, slots in enumerate(self.chunks, 1):

@@ -50,7 +50,7 @@ def temperatures(x: Any) -> Any:
 def _splits(case: Case) -> str | None:
     if case.dtype != "fp32" or case.batch > 32:
         return "SGLang's wrapper gives this to torch.softmax (not fp32, or more than 32 rows)"
-    parts = min(-(-512 // case.batch), max(1, -(-case.vocab // 2048)))
+    parts = min(-(-512 // max(1, case.batch)), max(1, -(-case.vocab // 2048)))
     block = max(2048, 1 << (-(-case.vocab // parts) - 1).bit_length())
     return None if case.vocab > block else "SGLang's wrapper gives this to torch.softmax (one split)"
 
