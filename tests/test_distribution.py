@@ -256,7 +256,7 @@ def test_batches_hold_every_draw_and_stay_small() -> None:
         ("seeded_sample", "b64-v9-fewseeds"),
         ("chain_verify", "b300-n3-v9-drawn"),
         ("tree_verify_sample", "b300-n4-v9-drawn"),
-        ("dspark_accept_sampling", "b300-n3-v20-drawn-t0.5"),
+        ("dspark_accept_sampling", "b300-n3-v60-drawn-t0.5"),
     ],
 )
 def test_a_second_look_asks_the_same_question_with_four_times_the_draws(name: str, case_id: str) -> None:

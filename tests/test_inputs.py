@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.contracts import Draw, fingerprint
-from harness.contracts.inputs import mix
+from harness.contracts.inputs import hashed, mix
 
 
 def test_the_hash_is_splitmix64():
@@ -56,3 +56,8 @@ def test_the_fingerprint_sees_places_and_nothing_of_layout():
     assert int(fingerprint(tensor)) == int(fingerprint(tensor.t().contiguous().t()))
     assert int(fingerprint(tensor)) != int(fingerprint(tensor.flip(0)))
     assert int(fingerprint(torch.empty(0))) == 0
+
+
+@pytest.mark.parametrize("key", ["grid:3:0", "grid:8:2", "x"])
+def test_the_hash_in_plain_python_is_the_same(key):
+    assert hashed(key, 9) == [bits & (1 << 64) - 1 for bits in Draw(key).bits(9).tolist()]

@@ -9,6 +9,7 @@ import torch
 
 from harness import checks
 from harness.contracts import Close, Drawn, Exact, Filtered, Inputs, Judged, OneOf, fingerprint, make_inputs, op, ops
+from harness.contracts.sampling.distributions import WORKED
 from harness.selection import DEFAULT_CASES, preset_cases
 
 # fp64 on both sides: what two formulas may differ by, as a share of the sum of |terms|
@@ -72,7 +73,7 @@ def test_inputs_depend_on_case_and_seed_alone(name, case_id):
     case = op(name).axes.parse(case_id)
     first, again, other = (_prints(make_inputs(case, "cpu", seed)) for seed in (0, 0, 1))
     assert first == again
-    assert first != other or not first
+    assert first != other or not first or case.point.get("values") in (*WORKED, "four"), "only rows worked by hand are the same for every seed"
 
 
 def _prints(x: Inputs) -> dict[str, int]:

@@ -27,7 +27,7 @@ from harness.store.results import Result
 HERE = machine_platform()
 CPU = Device("cpu", "cpu", {"name": "a cpu", "arch": "cpu"})
 LAWFUL = [declared for declared in ops().values() if declared.relations]
-PLANTED = [fault for fault in FAULTS.values() if fault.case.point.get("relation") and HERE in fault.platforms]
+PLANTED = [fault for fault in FAULTS.values() if "relation" in (fault.point or {}) and HERE in fault.platforms]
 FLAGS = ("uncapped", "unsunk", "unscaled", "unwindowed", "untempered")
 
 

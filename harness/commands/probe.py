@@ -178,7 +178,9 @@ def _base(provider: Provider, axes: dict[str, list[Any]], asked: str, selection:
         return declared.axes.parse(asked)
     tried = [case for preset in presets(selection.cases_dir) for case in preset_cases(selection.cases_dir, preset, provider.op)]
     plain = {axis.name: axis.default for axis in declared.axes.axes if axis.default is not None}
-    for case in sorted(dict.fromkeys(tried), key=lambda case: (sum(case.point[name] != word for name, word in plain.items()), declared.impl.work(case).flops)):
+    for case in sorted(
+        dict.fromkeys(tried), key=lambda case: (sum(case.point.get(name, word) != word for name, word in plain.items()), declared.impl.work(case).flops)
+    ):
         points = ({**case.point, **dict(zip(axes, values, strict=True))} for values in itertools.product(*axes.values()))
         if any(provider.why_not(declared.axes.case(**point)) is None for point in points):
             return case

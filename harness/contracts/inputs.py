@@ -18,6 +18,7 @@ _GOLDEN = -7046029254386353131  # 0x9e3779b97f4a7c15 as int64
 _MIX1 = -4658895280553007687  # 0xbf58476d1ce4e5b9
 _MIX2 = -7723592293110705685  # 0x94d049bb133111eb
 
+_MASK = (1 << 64) - 1
 _CHUNK = 1 << 26  # elements hashed at once: int64 takes up to eight times the memory of what it hashes
 
 DTYPES = ("fp32", "fp16", "bf16")
@@ -47,6 +48,19 @@ def mix(counter: torch.Tensor) -> torch.Tensor:
     z = (z ^ _shift(z, 30)) * _MIX1
     z = (z ^ _shift(z, 27)) * _MIX2
     return z ^ _shift(z, 31)
+
+
+def hashed(key: str, count: int) -> list[int]:
+    """The first `bits(count)` of Draw(key) as unsigned integers, in plain Python: for what must not import torch."""
+
+    def mixed(counter: int) -> int:
+        z = counter * (_GOLDEN & _MASK) & _MASK
+        z = (z ^ z >> 30) * (_MIX1 & _MASK) & _MASK
+        z = (z ^ z >> 27) * (_MIX2 & _MASK) & _MASK
+        return z ^ z >> 31
+
+    base = mixed(((zlib.crc32(key.encode()) << 20) + 0x632BE5AB) & 0x7FFFFFFFFFFFFFFF)
+    return [mixed(base + i & _MASK) for i in range(count)]
 
 
 class Draw:

@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.contracts._torch import torch
 from harness.contracts.expected import Drawn, Instead, Judged
-from harness.contracts.inputs import Draw
+from harness.contracts.inputs import hashed
 from harness.contracts.speculative.walk import Said
 
 EIGHTHS = 8
@@ -36,8 +36,8 @@ def drafted(vocab: int) -> list[int]:
 
 def target(vocab: int, step: int) -> list[int]:
     """Eighths of each token in the target row of the grid's `step`: hashed, some of them none."""
-    tokens = Draw(f"grid:{vocab}:{step}").integers(EIGHTHS, low=0, high=vocab)
-    return [int(count) for count in torch.bincount(tokens, minlength=vocab)]
+    tokens = [(bits >> 24) % vocab for bits in hashed(f"grid:{vocab}:{step}", EIGHTHS)]
+    return [tokens.count(token) for token in range(vocab)]
 
 
 def finals(rests: list[int]) -> int:
