@@ -469,9 +469,6 @@ def test_a_mistake_is_one_line(arguments, words):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.xfail(
-    strict=False, reason="about one time in six under load an assertion inside hypothesis takes the place of the interrupt: exit code 3, not 130"
-)
 def test_an_interrupt_keeps_what_was_found(plugin, tmp_path):
     command = [sys.executable, "-m", "harness", "fuzz", "--op", "merge_state", "--provider", "planted_numerics", "--platform", "cpu", "--plugin", plugin]
     command += ["--database", str(tmp_path), "--seed", "1", "--seconds", "600", "--axis", "dim=16"]

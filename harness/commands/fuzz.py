@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import random
+import signal
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +55,7 @@ def search(**options: Any) -> int:
     with ExitStack() as stack:
         session = stack.enter_context(Session(selection.machine, plugins=tuple(options["plugins"]), limits=limits))
         log = stack.enter_context(ResultLog(Path(options["results"]))) if options["results"] else None
-        campaign = _campaign(able, session, log, bounds, selection, options)
+        campaign = _campaign(able, session, log, bounds, selection, options, stack.enter_context(_patient()))
         click.echo(f"fuzz on {selection.machine}, seed {seed}: {plural(len(campaign.hunts), 'provider')} of {plural(len(chosen), 'op')}", err=True)
         interrupted = _run(campaign, seed, options["examples"], seconds)
     if len(campaign.empty) == len(campaign.hunts):
@@ -87,14 +89,45 @@ def _standing(selection: Selection, chosen: list[str]) -> tuple[list[tuple[Provi
     return able, elsewhere
 
 
-def _campaign(able: list[tuple[Provider, str]], session: Session, log: ResultLog | None, bounds: Row, selection: Selection, options: Row) -> Campaign:
-    """A search a provider, all on one worker."""
+@contextmanager
+def _patient() -> Iterator[Callable[[], None]]:
+    """Ctrl-C waits for what this gives to be called, between two cells, and is raised there: in the middle of hypothesis it ends in an
+    assertion of its own. A second one is raised at once."""
+    caught = False
+
+    def hold(*_: Any) -> None:
+        nonlocal caught
+        caught = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def look() -> None:
+        if caught:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, hold)
+    try:
+        yield look
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _campaign(
+    able: list[tuple[Provider, str]],
+    session: Session,
+    log: ResultLog | None,
+    bounds: Row,
+    selection: Selection,
+    options: Row,
+    look: Callable[[], None],
+) -> Campaign:
+    """A search a provider, all on one worker; `look` is called between cells."""
     arch = session.hello()[0].get("arch", "")
     ledger = ledger_of(options["ledger"], selection.cases_dir)
     folder = None if options["database"] == "none" else Path(options["database"] or cache_folder() / "fuzz")
     kept, clock = Kept(folder), Clock(shrink=options["shrink_seconds"])
 
     def ask(provider: Provider, platform: str, case: Case, seed: int) -> Result:
+        look()
         result = session.run(Cell(provider.op, provider, case, platform), seed=seed)
         if log is not None:
             log.append(result)
