@@ -12,31 +12,10 @@ import click
 import pytest
 
 from harness import cli, contracts
-from harness.commands import doctor
 from harness.contracts import ops
 from harness.providers import providers, registry
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-@pytest.fixture
-def typed(monkeypatch, capsys, tmp_path):
-    """Types a command in this process, in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kernel-parity", *arguments])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 @pytest.mark.parametrize(
@@ -282,28 +261,3 @@ def test_run_prints_results_with_their_verdict_as_json(typed):
     row = json.loads(out)
     assert code == 0
     assert (row["status"], row["verdict"], row["evidence"], row["case"]) == ("pass", "ok", "executed", "t3-h2-fp16")
-
-
-@pytest.fixture
-def few_libraries(monkeypatch):
-    monkeypatch.setattr(doctor, "LIBRARIES", {name: doctor.LIBRARIES[name] for name in ("torch", "aiter")})
-
-
-def test_the_doctor_says_what_works_and_why_not(typed, few_libraries):
-    code, out, _ = typed("doctor", "--json")
-    found = json.loads(out)
-    assert code == 0
-    assert found["platform"] == "cpu"
-    assert found["device"]["arch"] == "cpu"
-    imports = {row["library"]: row["import"] for row in found["libraries"]}
-    assert imports["torch"].startswith("ok")
-    assert imports["aiter"] == "not installed"
-    rows = {row["provider"]: row for row in found["providers"]}
-    assert "merge_state" in rows["torch_eager"]["ops"]
-    assert "top_k_renorm" in rows["flashinfer"]["not"]["unsupported: serves cuda; this machine is cpu"]
-
-
-def test_the_doctor_ends_with_3_where_no_worker_opens_the_device(typed, few_libraries):
-    code, out, _ = typed("doctor", "--platform", "cuda")
-    assert code == 3
-    assert "sees no cuda device" in out
