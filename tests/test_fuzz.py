@@ -22,7 +22,7 @@ from harness.store.ledger import Entry, Ledger
 
 def test_a_wrong_shape_is_found_and_made_the_smallest_wrong_one():
     one, _ = hunt(wrong(lambda case: case.heads % 16 == 12 and case.tokens > 8))
-    one.search(300, seed=1)
+    one.search(600, seed=1)
     (found,) = one.found.values()
     assert (found.result.values["heads"], found.result.values["tokens"]) == (12, 9)
     assert found.result.case == "t9-h12-fp32"
@@ -32,7 +32,7 @@ def test_a_wrong_shape_is_found_and_made_the_smallest_wrong_one():
 def test_a_bound_in_k_is_found_to_the_token():
     eager = providers()["top_k_renorm", "torch_eager"]
     one, _ = hunt(wrong(lambda case: case.k > 64 and case.vocab > 70, reason="support"), provider=eager)
-    one.search(300, seed=3)
+    one.search(600, seed=3)
     (found,) = one.found.values()
     assert (found.result.values["k"], found.result.values["vocab"], found.result.values["batch"]) == (65, 71, 1)
 
@@ -63,7 +63,7 @@ def test_the_search_goes_on_past_a_failure_and_reports_each_kind_once():
         return ("mismatch", "numerics", 3.0) if case.dtype == "bf16" and case.tokens >= 5 else RIGHT
 
     one, _ = hunt(ending)
-    one.search(300, seed=2)
+    one.search(600, seed=2)
     one.finish()
     assert {kind: found.result.case for kind, found in one.found.items()} == {
         ("crash", "signal SIGABRT"): "t1-h33-fp32",

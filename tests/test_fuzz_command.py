@@ -50,7 +50,7 @@ def numerics(x):
 
 @implements("merge_state", library="torch", name="planted_abort", platforms=CPU)
 def aborts(x):
-    if x.case.heads >= 33:
+    if x.case.heads >= 15:
         os.abort()
     return right(x)
 
@@ -77,12 +77,13 @@ def fuzz(plugin: str, folder: Path, *more: str, provider: str) -> tuple[int, dic
 
 
 def test_planted_failures_are_found_by_real_workers(plugin, tmp_path):
-    code, report = fuzz(plugin, tmp_path, "--examples", "120", "--seed", "1", "--axis", "dim=16", provider="planted_numerics,planted_abort,planted_right")
+    options = ("--examples", "300", "--seed", "1", "--axis", "dim=16", "--axis", "heads=9..17", "--axis", "tokens=1..24")
+    code, report = fuzz(plugin, tmp_path, *options, provider="planted_numerics,planted_abort,planted_right")
     assert code == 1
     found = {row["provider"]: row for row in report["findings"]}
     assert {name: (row["status"], row["case"]) for name, row in found.items()} == {
         "planted_numerics": ("mismatch", "t9-h12-d16-fp32"),
-        "planted_abort": ("crash", "t1-h33-d16-fp32"),
+        "planted_abort": ("crash", "t1-h15-d16-fp32"),
     }
     assert "kernel-parity repro 'merge_state[planted_numerics-t9-h12-d16-fp32]'" in found["planted_numerics"]["text"]
     searched = {row["provider"]: row for row in report["searched"]}
