@@ -60,6 +60,8 @@ def cli() -> None:
 @click.option("--show", default=20, show_default=True, help="How many findings are explained in full.")
 @click.option("--json", "as_json", is_flag=True, help="Print result lines with their verdict instead of the table (default: the table).")
 @click.option("--show-power", is_flag=True, help="Print the smallest error and, of draws, the smallest bias that would show (default: off).")
+@click.option("--timing", is_flag=True, help="Then time on the device what is right, and print the times (default: off).")
+@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="With --timing: runs over the list, each in a fresh process.")
 @click.option("--profile-harness", is_flag=True, help="Print where the time went, by share (default: off).")
 def run(**options: Any) -> None:
     """Run cells and print the table; exit 1 when there is a finding."""

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from harness.errors import HarnessError
 from harness.machine.pool import Limits, Worker, Zygote
-from harness.machine.worker import Request
+from harness.machine.worker import NO_GRAPH, Request
 from harness.providers import versions
 from harness.selection import Cell
 from harness.store.results import Result
@@ -70,6 +70,7 @@ class Session:
         self._threads: list[threading.Thread] = []
         self._starting, self._lock = threading.Lock(), threading.Lock()
         self._closed = False
+        self._uncaptured: dict[tuple[str, str], str] = {}  # op and provider -> why no graph takes its call
 
     def _worker(self, slot: int) -> Worker:
         with self._starting:
@@ -105,16 +106,39 @@ class Session:
         self._renew(slot)
         return result
 
+    def time(self, cell: Cell, slot: int = 0) -> Result:
+        """One run of a cell that was found right, with the clock. Once a call of an op and provider could not be captured in a graph,
+        all their cells are timed by plain calls, so that they can be compared."""
+        assert cell.case is not None
+        place = cell.op, cell.provider.name
+        for _ in range(2):
+            why = self._uncaptured.get(place, "")
+            mode = "eager" if why else "graph"
+            request = Request(cell.op, cell.case.id, cell.provider.name, cell.platform, self.seed, task=mode, why=why)
+            result = self._worker(slot).run(request)
+            if result.reason != NO_GRAPH:
+                break
+            self._uncaptured[place] = result.detail
+        return result
+
+    def time_all(self, cells: Sequence[Cell], done: Callable[[Cell, Result], None], devices: int = 1) -> None:
+        """One run of every cell, with the clock: a fresh process on each device goes over its share of the list, alone on the device."""
+        for slot in list(self._workers):
+            self._renew(slot)
+        self._each(cells, done, devices, self.time)
+
     def _renew(self, slot: int) -> None:
         if slot in self._workers:
             self._workers[slot].renew()
 
     def run_all(self, cells: Sequence[Cell], done: Callable[[Cell, Result], None], workers: int = 1) -> None:
         """Every cell, case by case over `workers` workers; `done` is called once a cell, never by two threads at once."""
+        self._each(cells, done, workers, self.run)
 
+    def _each(self, cells: Sequence[Cell], done: Callable[[Cell, Result], None], workers: int, run: Callable[[Cell, int], Result]) -> None:
         def work(chunk: list[Cell], slot: int) -> None:
             for cell in chunk:
-                result = self.run(cell, slot)
+                result = run(cell, slot)
                 with self._lock:
                     if self._closed:  # interrupted: what ended this cell was its worker's end
                         return

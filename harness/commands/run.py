@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from harness import regressions, report
+from harness.commands import timing
 from harness.errors import UsageError
 from harness.machine.platforms import device_count, machine_platform
 from harness.machine.pool import Limits
@@ -59,6 +60,8 @@ def ledger_of(path: str | None, cases_dir: Path) -> Ledger:
 def run_cells(**options: Any) -> int:
     """Runs the selection; returns the exit code."""
     selection = selection_of(options)
+    if options["timing"]:
+        timing.refuse_without_device(selection.machine)
     ledger = ledger_of(options["ledger"], selection.cases_dir)
     cells = select(selection)
     path = Path(options["results"])
@@ -80,7 +83,9 @@ def run_cells(**options: Any) -> int:
             progress.step(verdict)
 
         session.run_all(left, done, workers)
-    progress.end()
+        progress.end()
+        if options["timing"]:
+            rows += _timed(session, cells, {result.cell: result for result, _ in rows}, ledger, log, options["runs"])
     place = {cell.id: number for number, cell in enumerate(cells)}
     rows.sort(key=lambda row: place[row[0].cell])
     _print(rows, selection, options)
@@ -88,6 +93,19 @@ def run_cells(**options: Any) -> int:
         elapsed = time.monotonic() - began
         click.echo(f"{plural(len(left), 'row')} in {elapsed:.1f} s, {60 * len(left) / elapsed:.0f} a minute, {plural(workers, 'worker')}")
     return _code([verdict for _, verdict in rows])
+
+
+def _timed(session: Session, cells: list[Cell], results: dict[str, Result], ledger: Ledger, log: ResultLog, runs: int) -> list[tuple[Result, Verdict]]:
+    """Times what is right. What then ends otherwise than the ledger says, as rows of their own."""
+    progress = _Progress(sum(map(len, timing.timeable(cells, results, runs))))
+
+    def step(result: Result) -> None:
+        log.append(result)
+        progress.step(ledger.judge(result))
+
+    failed = [(result, ledger.judge(result)) for result in timing.take(session, cells, results, runs=runs, step=step)]
+    progress.end()
+    return [(result, verdict) for result, verdict in failed if verdict.bad or verdict.kind == "error"]
 
 
 def _finished(path: Path, cells: list[Cell], seed: int, session: Session) -> dict[str, Result]:
@@ -138,6 +156,8 @@ def _print(rows: list[tuple[Result, Verdict]], selection: Selection, options: di
     click.echo(report.totals(rows))
     if missing := uncovered(selection):
         click.echo(missing)
+    if options["timing"]:
+        click.echo("\n" + timing.table([result for result, _ in rows]))
     if options["show_power"]:
         click.echo("\n" + report.power(result for result, _ in rows))
         click.echo("\n" + report.least(result for result, _ in rows))

@@ -38,7 +38,7 @@ class Bench:
         self, device: Device, begun: Callable[[], None] = lambda: None, compiling: Callable[[bool], None] = lambda at_work: None, *, keep: int = _KEEP
     ) -> None:
         self.device = device
-        self._begun = begun
+        self.begun = begun
         self._keep = keep
         self.versions = versions()
         listen_to_triton(compiling)
@@ -48,7 +48,23 @@ class Bench:
         """The cell's result, and whether the device context is still usable. `gates` False: what the library's dispatch refuses is
         tried; `rivals`: the rules of others judge as well."""
         shares = Shares()
-        result = Result(
+        result = self.row(case, provider, platform, seed)
+        healthy = True
+        reason = provider.declines(case, platform, self.device.facts["arch"]) or impossible_here(case, self.device)
+        if reason:
+            result.status, result.reason, result.detail = "unsupported", "declined", reason
+        elif gates and (gate := provider.gated(case, self.device.facts.get("arch", ""))):
+            result.status, result.reason, result.detail = "refused", "gate", gate
+        else:
+            healthy = self._judge(case, provider, result, shares, rivals)
+        if result.status in ("unsupported", "missing") or result.reason == "gate":  # nothing ran
+            result.evidence = "none"
+        result.seconds = shares.close()
+        return result, healthy
+
+    def row(self, case: Case, provider: Provider, platform: str, seed: int) -> Result:
+        """A cell's result before anything ran: a pass."""
+        return Result(
             cell=f"{case.op}[{provider.name}-{case.id}]",
             op=case.op,
             provider=provider.name,
@@ -63,18 +79,6 @@ class Bench:
             values=dict(case.point),
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
-        healthy = True
-        reason = provider.declines(case, platform, self.device.facts["arch"]) or impossible_here(case, self.device)
-        if reason:
-            result.status, result.reason, result.detail = "unsupported", "declined", reason
-        elif gates and (gate := provider.gated(case, self.device.facts.get("arch", ""))):
-            result.status, result.reason, result.detail = "refused", "gate", gate
-        else:
-            healthy = self._judge(case, provider, result, shares, rivals)
-        if result.status in ("unsupported", "missing") or result.reason == "gate":  # nothing ran
-            result.evidence = "none"
-        result.seconds = shares.close()
-        return result, healthy
 
     def _judge(self, case: Case, provider: Provider, result: Result, shares: Shares, rivals: bool) -> bool:
         declared = op(case.op)
@@ -85,7 +89,7 @@ class Bench:
             prepared = self._prepare(declared, case, semantics, result.seed, shares)
             result.inputs = describe(prepared.x)
             result.input_hash = f"{sum(prepared.prints.values()) & 0xFFFFFFFFFFFFFFFF:016x}"
-            self._begun()
+            self.begun()
             at.stage = "provider"
             outputs = self.call(declared, prepared.x, provider, scratch, shares, seed=2 * result.seed)
             at.stage = "check"
@@ -110,7 +114,7 @@ class Bench:
                     result.status, result.reason = "unsupported", "does not fit"
                 elif at.stage == "inputs" or not poisons(error):
                     raise
-            return not poisons(error) and not at.tainted and self._settled()
+            return not poisons(error) and not at.tainted and self.settled()
         finally:
             if result.detail:
                 result.detail = at.place + result.detail
@@ -118,7 +122,7 @@ class Bench:
                 self._cases.clear()
         return result.reason != "out-of-bounds"  # nobody knows what else was overwritten
 
-    def _settled(self) -> bool:
+    def settled(self) -> bool:
         """Whether a call that raised left no error of the device behind."""
         with contextlib.suppress(Exception):
             synchronise(self.device)

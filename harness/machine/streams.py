@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from harness.errors import Unsupported
+from harness.machine.graphs import capture
 from harness.machine.memory import Scratch
 
 Launch = Callable[[Any, Scratch], Any]
@@ -41,17 +41,7 @@ class Replayed:
 
     def __call__(self, made: Any, scratch: Scratch) -> Any:
         self.failed = True  # a capture that breaks off leaves a context that nobody should go on with
-        warm = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        warm.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(warm):
-            made.run()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph):
-                returned = made.run()
-        except Exception as error:
-            raise Unsupported(f"the call cannot be captured in a graph: {type(error).__name__}: {str(error)[:200]}") from error
+        graph, returned = capture(made.run)
         for tensor in scratch.outputs.values():  # what a replay leaves unwritten must not look like the warm-up's result
             tensor.view(torch.uint8).fill_(0xFF if tensor.is_floating_point() else 0x5A)
         for _ in range(2):

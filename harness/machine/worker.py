@@ -6,6 +6,7 @@ import os
 import threading
 import traceback
 from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,14 +14,20 @@ from harness.machine.classify import words_of
 from harness.machine.platforms import EVIDENCE
 from harness.store.results import Result
 
+if TYPE_CHECKING:
+    from harness.machine.execute import Bench
+    from harness.machine.timed import Stopwatch
+
 HEALTHY, UNHEALTHY = b"+", b"!"  # the first byte of an answer: whether this process can take another cell
 BEGUN = b"."  # sent before the answer: inputs and reference are done, from here on the provider is at work
 COMPILING, COMPILED = b"<", b">"  # sent before the answer: Triton's compiler, which is no process of its own, is at work; has done
+NO_GRAPH = "no graph"  # the reason of a timed cell whose call cannot be captured: the next process is asked for plain calls
 
 
 class Request(msgspec.Struct):
     """One cell to run. `gates` False: a case that the library's own dispatch is known to refuse is tried all the same. `rivals`: the
-    outputs are judged by the rules of others too."""
+    outputs are judged by the rules of others too. `task`: `judge` the outputs, or take the time of a cell that was found right, by
+    replays of a `graph` or by plain calls, `eager`, for the reason `why`."""
 
     op: str
     case: str
@@ -29,6 +36,8 @@ class Request(msgspec.Struct):
     seed: int = 0
     gates: bool = True
     rivals: bool = False
+    task: str = "judge"
+    why: str = ""
 
 
 class Hello(msgspec.Struct):
@@ -47,6 +56,7 @@ def serve(connection: Connection, machine: str, plugins: list[str]) -> None:
     from harness.errors import HarnessError, UsageError
     from harness.machine.execute import Bench
     from harness.machine.platforms import open_device
+    from harness.machine.timed import Stopwatch
     from harness.plugins import load_plugins
 
     me = os.getpid()
@@ -62,12 +72,13 @@ def serve(connection: Connection, machine: str, plugins: list[str]) -> None:
         connection.send_bytes(_encoder.encode(Hello(error=str(error))))
         return
     connection.send_bytes(_encoder.encode(Hello(bench.device.facts, bench.versions)))
+    stopwatch = Stopwatch(bench)
     while True:
         try:
             request = msgspec.json.decode(connection.recv_bytes(), type=Request)
         except (EOFError, OSError):
             return
-        result, healthy = _answer(bench, request)
+        result, healthy = _answer(bench, stopwatch, request)
         if os.getpid() != me:  # a child that the provider forked and let return
             os._exit(0)
         connection.send_bytes((HEALTHY if healthy else UNHEALTHY) + _encoder.encode(result))
@@ -75,14 +86,14 @@ def serve(connection: Connection, machine: str, plugins: list[str]) -> None:
             os._exit(0)
 
 
-def _answer(bench: object, request: Request) -> tuple[Result, bool]:
+def _answer(bench: Bench, stopwatch: Stopwatch, request: Request) -> tuple[Result, bool]:
     from harness.contracts import op
-    from harness.machine.execute import Bench
     from harness.providers import providers
 
-    assert isinstance(bench, Bench)
     try:
         case = op(request.op).axes.parse(request.case)
+        if request.task != "judge":
+            return stopwatch.run(case, providers()[request.op, request.provider], request.platform, request.seed, mode=request.task, why=request.why)
         return bench.run(case, providers()[request.op, request.provider], request.platform, request.seed, gates=request.gates, rivals=request.rivals)
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)

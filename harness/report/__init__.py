@@ -4,5 +4,6 @@ from harness.report.failure import explain
 from harness.report.searched import found, searched
 from harness.report.selftest import selftest
 from harness.report.tables import harness_share, least, power, summary, totals
+from harness.report.timed import timed
 
-__all__ = ["explain", "found", "harness_share", "least", "power", "searched", "selftest", "summary", "totals"]
+__all__ = ["explain", "found", "harness_share", "least", "power", "searched", "selftest", "summary", "timed", "totals"]

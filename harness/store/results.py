@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from harness.errors import HarnessError, UsageError
+from harness.store.timing import Timing
 
 SCHEMA = 1
 Figure = float | int | str
@@ -35,6 +36,7 @@ class Result(msgspec.Struct, omit_defaults=True):
     figures    by output: counts, greatest differences and their index
     rivals     by rule of another project: passes, fails or cannot judge; of a selftest alone
     seconds    by share: harness, check, inputs, reference, prepare, kernel, compile, import; `run` for a cell that did not return
+    timings    one for each run with the clock, of a cell that passed; the row is then written anew, and the last one counts
     """
 
     cell: str
@@ -58,6 +60,7 @@ class Result(msgspec.Struct, omit_defaults=True):
     notes: list[str] = []
     seed: int = 0
     at: str = ""
+    timings: list[Timing] = []
     schema: int = SCHEMA
 
 

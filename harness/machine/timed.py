@@ -1,0 +1,111 @@
+"""Takes the time of one cell in this process: prepares it anew, without the guards of a judged call, captures it and takes samples."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from harness.contracts import Case, Inputs, Op, make_inputs, op
+from harness.machine.classify import classify, poisons, words_of
+from harness.machine.clock import Timer
+from harness.machine.graphs import NoGraph, capture
+from harness.machine.memory import Scratch
+from harness.machine.shares import Shares
+from harness.machine.worker import NO_GRAPH
+from harness.providers import Provider
+from harness.speed.roofline import control_for
+from harness.store.results import Result
+from harness.store.timing import Timing
+
+if TYPE_CHECKING:
+    from harness.machine.execute import Bench
+
+_SETS = 2  # of inputs, in turn, so that no launch finds its own data where the last one left it
+_SET_BYTES = 4 << 30  # that all sets together may take; one set where they would take more
+
+
+class _Set:
+    """One prepared call on inputs of its own, which lie in memory as those of the judged call did."""
+
+    def __init__(self, declared: Op, x: Inputs, provider: Provider, device: str) -> None:
+        scratch = Scratch(device)
+        self._changed = [(scratch.copy(getattr(x, name)), getattr(x, name)) for name in declared.mutates]
+        mine = x.copy_with(**{name: copy for name, (copy, _) in zip(declared.mutates, self._changed, strict=True)})
+        made = provider.make()
+        began = time.perf_counter()
+        made.prepare(mine, scratch)
+        torch.cuda.synchronize()
+        self.plan = 1e6 * (time.perf_counter() - began)
+        self.run: Callable[[], Any] = made.run
+
+    def restore(self) -> None:
+        """Puts back what the op overwrites."""
+        for mine, original in self._changed:
+            mine.copy_(original)
+
+
+class Stopwatch:
+    """Takes times in the process and on the device of a bench."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._timer: Timer | None = None
+
+    def run(self, case: Case, provider: Provider, platform: str, seed: int = 0, *, mode: str = "graph", why: str = "") -> tuple[Result, bool]:
+        """The cell with its timing, or with what came in the way, and whether the process is of further use. `mode` as in `Timing`.
+
+        A call that no graph takes is `unsupported`, `no graph`: the process is then of no more use, and a fresh one should be asked for
+        plain calls with that as the reason `why`.
+        """
+        result = self._bench.row(case, provider, platform, seed)
+        shares, healthy = Shares(), True
+        try:
+            result.timings = [self._time(case, provider, seed, mode=mode, why=why)]
+        except NoGraph as error:
+            result.status, result.reason, result.detail = "unsupported", NO_GRAPH, str(error)
+            healthy = False
+        except Exception as error:
+            result.status, result.reason = classify(error)
+            result.detail = f"in the timed calls: {type(error).__name__}: {words_of(error)}"[:4000]
+            healthy = not poisons(error) and self._bench.settled()
+        result.seconds = {"timing": shares.close()["harness"]}
+        return result, healthy
+
+    def _time(self, case: Case, provider: Provider, seed: int, *, mode: str, why: str) -> Timing:
+        device = self._bench.device
+        self._timer = self._timer or Timer(device.string, device.facts["arch"])
+        declared = op(case.op)
+        inputs = [make_inputs(case, device.string, seed)]
+        if sum(tensor.nbytes for _, tensor in inputs[0].tensors()) * _SETS <= _SET_BYTES:
+            inputs += [make_inputs(case, device.string, seed) for _ in range(_SETS - 1)]
+        self._bench.begun()
+        sets = [_Set(declared, x, provider, device.string) for x in inputs]
+        launches = [capture(one.run)[0].replay for one in sets] if mode == "graph" else [one.run for one in sets]
+
+        def restore() -> None:
+            for one in sets:
+                one.restore()
+
+        work = declared.impl.work(case)
+        control = control_for(work.flops, work.bytes)
+        taken = self._timer.take(launches, control, restore)
+        low, median, high = (round(float(value), 4) for value in np.percentile(taken.us, (25, 50, 75)))
+        return Timing(
+            mode=mode,
+            why=why,
+            median=median,
+            low=low,
+            high=high,
+            samples=len(taken.us),
+            stop=taken.stop,
+            discarded=taken.discarded,
+            host_bound=round(taken.host_bound, 4),
+            control=control,
+            control_us=round(float(np.median(taken.control)), 4),
+            plan=round(sets[0].plan, 1),
+            clock=taken.clock,
+        )
