@@ -12,11 +12,13 @@ from types import TracebackType
 from typing import TypeVar
 
 from harness.errors import HarnessError
-from harness.machine.pool import Limits, Worker, Zygote
+from harness.machine.nursery import Zygote
+from harness.machine.pool import Limits, Worker
 from harness.machine.worker import NO_GRAPH, Request
 from harness.providers import versions
 from harness.selection import Cell
 from harness.store.results import Result
+from harness.store.timing import Kernel
 
 T = TypeVar("T")
 _CASES = 16  # of one op, that a worker takes at a time
@@ -126,6 +128,14 @@ class Session:
         for slot in list(self._workers):
             self._renew(slot)
         self._each(cells, done, devices, self.time)
+
+    def kernels(self, cells: Sequence[Cell], slot: int = 0) -> dict[str, tuple[Kernel, ...]]:
+        """By cell what a plain call of it launches, under the profiler; without those whose call fails there."""
+        requests = [Request(cell.op, cell.case.id, cell.provider.name, cell.platform, self.seed) for cell in cells if cell.case is not None]
+        if found := self._worker(slot).kernels(requests):
+            return {cell.id: kernels for cell, kernels in zip(cells, found, strict=True)}
+        half = len(cells) // 2
+        return {**self.kernels(cells[:half], slot), **self.kernels(cells[half:], slot)} if half else {}
 
     def _renew(self, slot: int) -> None:
         if slot in self._workers:

@@ -15,7 +15,7 @@ from harness.machine.kernels import by_range
 from harness.providers import providers
 from harness.selection import Cell
 from harness.session import Session
-from harness.speed.roofline import COPIED, SIDE, ceilings, control_for, fraction
+from harness.speed.roofline import COPIED, SIDE, ceilings, fraction
 from harness.store.results import Result, decode, encode
 from harness.store.timing import Kernel, Timing
 
@@ -40,10 +40,15 @@ class Workers:
     """Stands for the workers of a session: what they are asked, and what they answer."""
 
     def __init__(self, answers) -> None:
-        self.answers, self.asked, self.renewed = answers, [], 0
+        self.answers, self.asked, self.profiled = answers, [], []
 
     def __call__(self, slot: int):
-        return SimpleNamespace(run=self.run)
+        return SimpleNamespace(run=self.run, kernels=self.kernels)
+
+    def kernels(self, requests):
+        """A call whose case is t5 fails, and with it all that are asked together with it."""
+        self.profiled.append(len(requests))
+        return [] if any(request.case.startswith("t5-") for request in requests) else [(Kernel(f"k-{request.case}"),) for request in requests]
 
     def run(self, request):
         self.asked.append((request.case, request.task, request.why))
@@ -89,7 +94,8 @@ def test_each_run_goes_over_all_cells_and_is_kept_as_it_comes(session):
     failed = timing.take(one, cells, results, runs=3, step=lambda result: kept.append(encode(result)))
     assert failed == []
     assert [asked[0] for asked in workers.asked] == ["t3-h2-d16-fp32", "t5-h2-d16-fp32"] * 3
-    assert [len(decode(line).timings) for line in kept] == [1, 1, 2, 2, 3, 3]
+    assert [len(decode(line).timings) for line in kept] == [1, 1, 2, 2, 3, 3, 3]
+    assert decode(kept[-1]).timings[-1].kernels == (Kernel("k-t3-h2-d16-fp32"),)
     assert [each.median for each in results[cells[0].id].timings] == [1.0, 3.0, 5.0]
 
 
@@ -106,10 +112,17 @@ def test_only_what_is_right_on_a_device_in_one_plain_call_is_timed():
 
 
 def test_what_ends_a_timed_call_is_not_asked_again_and_told(session):
-    one, workers = session(lambda request: Result("gone", request.op, request.provider, request.case, "crash", "cuda", reason="signal SIGABRT"))
+    one, workers = session(lambda request: Result(cell().id, request.op, request.provider, request.case, "crash", "cuda", reason="signal SIGABRT"))
     each = cell()
     (failed,) = timing.take(one, [each], {each.id: row(each)}, runs=3, step=lambda result: None)
     assert (failed.status, len(workers.asked)) == ("crash", 1)
+
+
+def test_a_call_that_fails_under_the_profiler_takes_no_other_with_it(session):
+    one, workers = session(lambda request: answer(request))
+    cells = [cell(f"t{tokens}-h2-d16-fp32") for tokens in (1, 2, 3, 4, 5)]
+    assert list(one.kernels(cells)) == [each.id for each in cells[:4]]
+    assert workers.profiled == [5, 2, 3, 1, 2, 1, 1]
 
 
 def test_nothing_is_timed_without_a_device(typed):
@@ -154,16 +167,16 @@ def test_ceilings_come_from_the_controls():
 
 
 def test_without_the_control_that_bounds_it_there_is_no_share():
-    assert ceilings([("copy", 67.0)]).least(10, 10) is None
-    assert ceilings([("copy", 67.0)]).least(0, 10) is not None
+    copies, products = ceilings([("copy", 67.0)]), ceilings([("matmul", 200.0)])
+    assert copies.least(10**6, 10) is products.least(10, 10) is None
+    assert copies.least(10, 10) > 0 < products.least(10**6, 10)
     assert fraction(1.0, None) is None
 
 
 @given(st.integers(0, 10**15), st.integers(1, 10**12), st.integers(1, 1000))
-def test_more_work_never_takes_less(flops, moved, more):
+def test_more_work_of_a_kind_takes_as_much_more(flops, moved, more):
     measured = ceilings([("copy", 67.0), ("matmul", 200.0)])
-    assert measured.least(flops, moved) <= measured.least(flops * more, moved * more)
-    assert control_for(flops, moved) in ("copy", "matmul")
+    assert measured.least(flops * more, moved * more) == pytest.approx(more * measured.least(flops, moved))
 
 
 # ---- the profiler's trace ----

@@ -15,7 +15,8 @@ import pytest
 from harness.contracts import op
 from harness.errors import HarnessError
 from harness.machine import builds
-from harness.machine.pool import Limits, Worker, Zygote
+from harness.machine.nursery import Zygote
+from harness.machine.pool import Limits, Worker
 from harness.machine.worker import Request
 
 CASE = op("merge_state").axes.case(tokens=3, heads=2, dim=16, dtype="fp32").id
@@ -151,7 +152,8 @@ def test_a_dead_zygote_is_one_clear_line():
 
 PARENT = """
 import sys
-from harness.machine.pool import Limits, Worker, Zygote
+from harness.machine.nursery import Zygote
+from harness.machine.pool import Limits, Worker
 from harness.machine.worker import Request
 zygote = Zygote("cpu")
 workers = [Worker(zygote, "cpu", plugins=("harness.faults",)) for _ in range(2)]

@@ -97,7 +97,8 @@ def run_cells(**options: Any) -> int:
 
 def _timed(session: Session, cells: list[Cell], results: dict[str, Result], ledger: Ledger, log: ResultLog, runs: int) -> list[tuple[Result, Verdict]]:
     """Times what is right. What then ends otherwise than the ledger says, as rows of their own."""
-    progress = _Progress(sum(map(len, timing.timeable(cells, results, runs))))
+    left = timing.timeable(cells, results, runs)
+    progress = _Progress(sum(map(len, left)) + len(left[-1]))
 
     def step(result: Result) -> None:
         log.append(result)

@@ -14,6 +14,7 @@ from harness.speed.roofline import ceilings, fraction
 from harness.store.results import Result
 
 Step = Callable[[Result], None]
+_PROFILED = 64  # cells in one session of the profiler
 
 
 def refuse_without_device(machine: str) -> None:
@@ -46,7 +47,17 @@ def take(session: Session, cells: list[Cell], results: dict[str, Result], *, run
     for left in timeable(cells, results, runs):
         lost = {result.cell for result in failed}
         session.time_all([cell for cell in left if cell.id not in lost], done, device_count(session.machine))
+    name(session, [cell for cell in cells if cell.id in results and results[cell.id].timings], results, step)
     return failed
+
+
+def name(session: Session, cells: list[Cell], results: dict[str, Result], step: Step) -> None:
+    """Adds to each cell's last run which kernels a plain call launches, in a pass that is not timed, where that is not known yet."""
+    unknown = [cell for cell in cells if not results[cell.id].timings[-1].kernels]
+    for start in range(0, len(unknown), _PROFILED):
+        for place, kernels in session.kernels(unknown[start : start + _PROFILED]).items():
+            results[place].timings[-1].kernels = kernels
+            step(results[place])
 
 
 def table(results: list[Result]) -> str:

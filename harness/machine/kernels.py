@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +13,27 @@ import torch
 
 from harness.store.timing import Kernel
 
+Call = Callable[[], object]
 _RANGE = "kernel-parity call "
 _KERNELS = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})  # categories of what ran on the device
 
 
-def profiled(calls: Mapping[str, Callable[[], object]]) -> dict[str, tuple[Kernel, ...]]:
-    """What each call launched, in the order in which it ran. Raises what a call raises."""
-    names = list(calls)
+def profiled(prepared: Sequence[Callable[[], Call]]) -> list[tuple[Kernel, ...]]:
+    """What each call launched, in the order in which it ran. `prepared` makes a call ready, outside its range, right before it. Raises
+    what a call raises."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        for number, call in enumerate(calls.values()):
+        for number, prepare in enumerate(prepared):
+            call = prepare()
+            call()  # what only a first call does is not asked for
+            torch.cuda.synchronize()
             with torch.profiler.record_function(f"{_RANGE}{number}"):
                 call()
                 torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        events = json.loads(path.read_text())["traceEvents"]
-    return {names[number]: kernels for number, kernels in by_range(events).items()}
+        found = by_range(json.loads(path.read_text())["traceEvents"])
+    return [found.get(number, ()) for number in range(len(prepared))]
 
 
 def by_range(events: Iterable[dict[str, Any]]) -> dict[int, tuple[Kernel, ...]]:

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import math
 import os
-import re
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from multiprocessing.connection import Connection
-from typing import IO, Any
+from typing import TypeVar
 
 import msgspec
 
 from harness.errors import HarnessError, UsageError
 from harness.machine import builds
 from harness.machine.classify import device_death
-from harness.machine.platforms import EVIDENCE, visible_device, worker_environment
+from harness.machine.nursery import START_LIMIT, Zygote, last_line, tail
+from harness.machine.platforms import EVIDENCE, visible_device
 from harness.machine.worker import BEGUN, COMPILED, COMPILING, UNHEALTHY, Hello, Request
 from harness.store.results import Result, decode
+from harness.store.timing import Kernel
 
-START_LIMIT = 180.0
+T = TypeVar("T")
+_KERNELS = msgspec.json.Decoder(list[tuple[Kernel, ...]])
+
 _LOOK = 2.0  # how often a silent worker is looked at, seconds
 _DYING = 10.0  # how long a worker that closed its connection may take to end: a device context is torn down first
 _ANSWER = struct.pack("ll", 10, 0)  # how long half an answer is waited for, a C timeval
-_LOG_LIMIT, _TAIL = 64 << 20, 2000  # bytes kept of what a worker prints in a cell, and of these in its result
+_LOG_LIMIT = 64 << 20  # bytes kept of what a worker prints in a cell
 
 
 @dataclass(frozen=True)
@@ -52,69 +52,6 @@ class Limits:
         for name, value in (("cell's", self.run), ("build's", self.build)):
             if math.isnan(value) or value <= 0:
                 raise UsageError(f"a {name} time limit is a number of seconds above 0, not {value:g}")
-
-
-class Zygote:
-    """The parent's handle on the zygote process. Safe to use from several threads."""
-
-    def __init__(self, machine: str) -> None:
-        ours, theirs = socket.socketpair()
-        self._log = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "harness.machine.zygote", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            env={**os.environ, **worker_environment(machine)},
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            start_new_session=True,  # a terminal's Ctrl-C is for the harness alone
-        )
-        theirs.close()
-        self.pid = self._process.pid
-        ours.settimeout(START_LIMIT)
-        self._socket, self._answers = ours, ours.makefile("rb")
-        self._lock = threading.Lock()
-        if not self._read().get("ready"):
-            self._process.kill()
-            self._process.wait()
-            raise HarnessError(f"the worker process could not start ({_last_line(self._log)}); check that torch imports: {sys.executable} -c 'import torch'")
-
-    def _read(self) -> dict[str, Any]:
-        with contextlib.suppress(OSError, ValueError):
-            return json.loads(self._answers.readline() or "{}")
-        return {}
-
-    def _ask(self, request: dict[str, Any], handles: Sequence[int] = ()) -> dict[str, Any]:
-        with self._lock, contextlib.suppress(OSError):
-            socket.send_fds(self._socket, [json.dumps(request).encode()], handles)
-            if answer := self._read():
-                return answer
-        raise HarnessError(f"the process that forks workers is gone ({_last_line(self._log)}); start the run again with --resume")
-
-    def fork(self, request: dict[str, Any], handles: list[int]) -> int:
-        """A new worker's process id. Raises HarnessError when the zygote is gone, as all of these do."""
-        return int(self._ask({"fork": request}, handles)["pid"])
-
-    def look(self, pid: int, limit: float = 0.0) -> int | None:
-        """The exit code of a worker (negative: a signal), or None when it has not ended within so many seconds."""
-        end = time.monotonic() + limit
-        while (code := self._ask({"look": pid})["code"]) is None and time.monotonic() < end:
-            time.sleep(0.002)
-        return code
-
-    def end(self, pid: int) -> None:
-        """Kills and reaps a worker, and what it left running."""
-        self._ask({"end": pid})
-
-    def close(self) -> None:
-        """Ends the zygote and with it every worker."""
-        self._answers.close()
-        self._socket.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=15)
-        self._process.kill()
-        self._process.wait()
-        self._log.close()
 
 
 class Worker:
@@ -146,7 +83,7 @@ class Worker:
             self.hello = msgspec.json.decode(self._connection.recv_bytes(), type=Hello)
         except (EOFError, OSError) as error:
             ending = _ending(self._zygote.look(self.pid, _DYING))
-            raise HarnessError(f"the worker ended while opening its device ({ending}): {_last_line(self._log)}") from error
+            raise HarnessError(f"the worker ended while opening its device ({ending}): {last_line(self._log)}") from error
         if self.hello.error:
             raise HarnessError(self.hello.error)
 
@@ -155,14 +92,36 @@ class Worker:
 
         `again`: when the process ends before the provider begins, which an earlier cell may have caused, a fresh one tries.
         """
+        began = time.monotonic()
+        answer, begun, ended = self._ask(msgspec.json.encode(request), partial(_result_of, request))
+        if answer is not None:
+            return answer
+        if not begun and again and ended[0] == "crash":
+            self._end()
+            return self.run(request, again=False)
+        result = self._lost(request, *(ended if begun else _not_the_provider(*ended)))
+        result.seconds["run"] = round(time.monotonic() - began, 6)
+        self._end()
+        return result
+
+    def kernels(self, requests: list[Request]) -> list[tuple[Kernel, ...]]:
+        """What each request launches; nothing at all where one of them fails. Raises HarnessError as `run` does."""
+        answer, _, _ = self._ask(msgspec.json.encode(requests), _KERNELS.decode)
+        if answer is None:
+            self._end()
+        return answer or []
+
+    def _ask(self, message: bytes, read: Callable[[bytes], T]) -> tuple[T | None, bool, tuple[str, str, str]]:
+        """What `read` makes of the answer to a message; None where the process ends or is late: then whether the provider had begun, and
+        (status, reason, detail) of the end."""
         if self.pid and builds.ended(self.pid):  # it died after its last answer, so not of this cell
             self._end()
         if not self.pid:
             self._start()
         self._log.truncate(0)
-        began, begun, self._triton = time.monotonic(), False, False
+        begun, self._triton = False, False
         try:
-            self._connection.send_bytes(msgspec.json.encode(request))
+            self._connection.send_bytes(message)
             while not (late := self._await(time.monotonic())):
                 data = self._connection.recv_bytes()
                 if data == BEGUN:
@@ -171,23 +130,15 @@ class Worker:
                 if data in (COMPILING, COMPILED):
                     self._triton = data == COMPILING
                     continue
-                result = decode(data[1:])
-                if (result.op, result.provider, result.case) != (request.op, request.provider, request.case):
-                    raise EOFError  # an answer to another request: a process that a provider forked spoke up
+                answer = read(data[1:])
                 if data[:1] == UNHEALTHY:
                     self._end()
-                return result
+                return answer, begun, ("", "", "")
         except (EOFError, OSError, msgspec.MsgspecError):
             ended = self._death()
         else:
             ended = self._late(late)
-        if not begun and again and ended[0] == "crash":
-            self._end()
-            return self.run(request, again=False)
-        result = self._lost(request, *(ended if begun else _not_the_provider(*ended)))
-        result.seconds["run"] = round(time.monotonic() - began, 6)
-        self._end()
-        return result
+        return None, begun, ended
 
     def _await(self, began: float) -> str:
         """Waits for an answer; `hang` or `build-failed` when a limit passes. Time in which a compiler worked does not count as the run's."""
@@ -211,13 +162,13 @@ class Worker:
         code = self._zygote.look(self.pid, _DYING)
         if code == -signal.SIGKILL and builds.kills_for_memory() > self._kills:
             return "out-of-memory", "killed", "the kernel killed the worker process: the machine, or this container, has no memory left"
-        status, reason = device_death(_tail(self._log)) or ("crash", _ending(code))
+        status, reason = device_death(tail(self._log)) or ("crash", _ending(code))
         return status, reason, f"the worker process ended: {_ending(code)}"
 
     def _late(self, late: str) -> tuple[str, str, str]:
         """(status, reason, detail) of a worker that did not answer in time; ends the process."""
         limit = self._limits.build if late == "build-failed" else self._limits.run
-        status, reason = device_death(_tail(self._log)) or (late, "time limit")
+        status, reason = device_death(tail(self._log)) or (late, "time limit")
         os.kill(self.pid, signal.SIGABRT)  # so that its log says where it was
         self._zygote.look(self.pid, 1.0)
         at_work = ", a compiler still at work" if late == "build-failed" else ""
@@ -239,7 +190,7 @@ class Worker:
             platform=request.platform,
             evidence=EVIDENCE[request.platform],
             reason=reason,
-            detail=f"{detail}\n{_tail(self._log)}".strip(),
+            detail=f"{detail}\n{tail(self._log)}".strip(),
             device=self.hello.device,
             versions=self.hello.versions,
             seed=request.seed,
@@ -259,26 +210,19 @@ class Worker:
         self._log.close()
 
 
+def _result_of(request: Request, answer: bytes) -> Result:
+    """The result in an answer. Raises EOFError for an answer to another request: a process that a provider forked spoke up."""
+    result = decode(answer)
+    if (result.op, result.provider, result.case) != (request.op, request.provider, request.case):
+        raise EOFError
+    return result
+
+
 def _not_the_provider(status: str, reason: str, detail: str) -> tuple[str, str, str]:
     """The same of a worker that had not come to the provider yet."""
     if status == "out-of-memory":
         return "unsupported", "does not fit", f"inputs and reference: {detail}"
     return "error", reason, f"the contract or the harness failed, not the provider: in inputs and reference, {detail}"
-
-
-def _tail(log: IO[bytes]) -> str:
-    """The end of a log; of the stacks that Python's fault handler adds to it their beginning, where the process was."""
-    start = max(0, os.fstat(log.fileno()).st_size - (1 << 16))
-    text = os.pread(log.fileno(), 1 << 16, start).decode(errors="replace")
-    printed, mark, stacks = text.partition("Fatal Python error: ")
-    frames = [line for line in (mark + stacks).splitlines() if not re.search('^Extension modules:|^  File "(<frozen|.*/harness/machine/)', line)]
-    return (printed[-_TAIL:].strip() + "\n" + "\n".join(frames)[:_TAIL]).strip()
-
-
-def _last_line(log: IO[bytes]) -> str:
-    with contextlib.suppress(ValueError):  # closed: the session is ending
-        return (_tail(log).splitlines() or ["no output"])[-1][:300]
-    return "closed"
 
 
 def _ending(code: int | None) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,13 +14,14 @@ from harness.contracts import Case, Inputs, Op, make_inputs, op
 from harness.machine.classify import classify, poisons, words_of
 from harness.machine.clock import Timer
 from harness.machine.graphs import NoGraph, capture
+from harness.machine.kernels import profiled
 from harness.machine.memory import Scratch
 from harness.machine.shares import Shares
 from harness.machine.worker import NO_GRAPH
 from harness.providers import Provider
 from harness.speed.roofline import control_for
 from harness.store.results import Result
-from harness.store.timing import Timing
+from harness.store.timing import Kernel, Timing
 
 if TYPE_CHECKING:
     from harness.machine.execute import Bench
@@ -74,6 +76,14 @@ class Stopwatch:
             healthy = not poisons(error) and self._bench.settled()
         result.seconds = {"timing": shares.close()["harness"]}
         return result, healthy
+
+    def kernels(self, cells: Sequence[tuple[Case, Provider, int]]) -> list[tuple[Kernel, ...]]:
+        """What plain calls of the cells (with their seeds) launch, in one session of the profiler. Raises what a call raises."""
+
+        def prepared(case: Case, provider: Provider, seed: int) -> Callable[[], Any]:
+            return _Set(op(case.op), make_inputs(case, self._bench.device.string, seed), provider, self._bench.device.string).run
+
+        return profiled([partial(prepared, *cell) for cell in cells])
 
     def _time(self, case: Case, provider: Provider, seed: int, *, mode: str, why: str) -> Timing:
         device = self._bench.device

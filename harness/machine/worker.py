@@ -13,6 +13,7 @@ import msgspec
 from harness.machine.classify import words_of
 from harness.machine.platforms import EVIDENCE
 from harness.store.results import Result
+from harness.store.timing import Kernel
 
 if TYPE_CHECKING:
     from harness.machine.execute import Bench
@@ -27,7 +28,7 @@ NO_GRAPH = "no graph"  # the reason of a timed cell whose call cannot be capture
 class Request(msgspec.Struct):
     """One cell to run. `gates` False: a case that the library's own dispatch is known to refuse is tried all the same. `rivals`: the
     outputs are judged by the rules of others too. `task`: `judge` the outputs, or take the time of a cell that was found right, by
-    replays of a `graph` or by plain calls, `eager`, for the reason `why`."""
+    replays of a `graph` or by plain calls, `eager`, for the reason `why`. A list of requests asks which kernels each launches."""
 
     op: str
     case: str
@@ -75,15 +76,26 @@ def serve(connection: Connection, machine: str, plugins: list[str]) -> None:
     stopwatch = Stopwatch(bench)
     while True:
         try:
-            request = msgspec.json.decode(connection.recv_bytes(), type=Request)
+            request = msgspec.json.decode(connection.recv_bytes(), type=Request | list[Request])
         except (EOFError, OSError):
             return
-        result, healthy = _answer(bench, stopwatch, request)
+        answer, healthy = _names(stopwatch, request) if isinstance(request, list) else _answer(bench, stopwatch, request)
         if os.getpid() != me:  # a child that the provider forked and let return
             os._exit(0)
-        connection.send_bytes((HEALTHY if healthy else UNHEALTHY) + _encoder.encode(result))
+        connection.send_bytes((HEALTHY if healthy else UNHEALTHY) + _encoder.encode(answer))
         if not healthy:
             os._exit(0)
+
+
+def _names(stopwatch: Stopwatch, requests: list[Request]) -> tuple[list[tuple[Kernel, ...]], bool]:
+    """The kernels of each request; none at all where one of them fails."""
+    from harness.contracts import op
+    from harness.providers import providers
+
+    try:
+        return stopwatch.kernels([(op(one.op).axes.parse(one.case), providers()[one.op, one.provider], one.seed) for one in requests]), True
+    except Exception:  # each was right before: which of them it is shows when they are asked alone
+        return [], False
 
 
 def _answer(bench: Bench, stopwatch: Stopwatch, request: Request) -> tuple[Result, bool]:

@@ -25,10 +25,10 @@ class Ceilings:
     rate: float | None = None
 
     def least(self, flops: int, moved: int) -> float | None:
-        """Microseconds in which the work could be done by these ceilings; None where the one that bounds it may be missing."""
-        if (moved and self.bandwidth is None) or (flops and self.rate is None):
-            return None
-        return 1e6 * max(moved / self.bandwidth if self.bandwidth else 0.0, flops / self.rate if self.rate else 0.0)
+        """Microseconds in which the work could be done by the ceiling that bounds it; None where that control was not run."""
+        if control_for(flops, moved) == "matmul":
+            return None if self.rate is None else 1e6 * flops / self.rate
+        return None if self.bandwidth is None else 1e6 * moved / self.bandwidth
 
 
 def ceilings(controls: Iterable[tuple[str, float]]) -> Ceilings:
