@@ -138,7 +138,7 @@ def test_nothing_is_timed_without_a_device(typed):
 def test_the_table_says_how_near_to_the_roofline_and_what_to_doubt():
     one = cell("t64-h8-fp32")
     result = row(one, timings=[timed(100.0), timed(102.0, host_bound=0.5), timed(104.0)])
-    text = timing.table([result, row(cell())])
+    text = timing.tables([result, row(cell())])
     (line,) = text.splitlines()[2:]
     from harness.contracts import op
 
@@ -146,6 +146,27 @@ def test_the_table_says_how_near_to_the_roofline_and_what_to_doubt():
     share = 100 * (moved / (2 * COPIED / 67e-6)) / 102e-6
     for word in (one.id, "graph", "102.00", "3.92 %", f"{share:.1f} %", "host-bound"):
         assert word in line
+
+
+def test_a_step_between_head_counts_and_a_gap_between_providers_are_shown():
+    other = providers()["merge_state", "sglang_triton"]
+    slow, wide = cell("t64-h12-fp32"), cell("t64-h16-fp32")
+    rows = [row(slow, timings=[timed(250.0), timed(251.0), timed(252.0)]), row(wide, timings=[timed(100.0), timed(101.0), timed(100.5)])]
+    rows.append(row(cell("t64-h12-fp32", other), timings=[timed(50.0)]))
+    text = timing.tables(rows)
+    step = next(line for line in text.splitlines() if "heads 12 -> 16" in line)
+    pad = 1e6 * 2 * moved_by_heads(16) / (2 * COPIED / 67e-6)
+    for word in (slow.id, "251.00", "100.50", f"{pad:.2f}", f"{251.0 / (100.5 + pad):.2f}", "heads of zeros"):
+        assert word in step
+    gap = next(line for line in text.splitlines() if "sglang_triton" in line and "times" in line)
+    assert gap.split() == [slow.id, "5.0", "times", "sglang_triton", "graph"]
+
+
+def moved_by_heads(heads: int) -> int:
+    from harness.contracts import op
+
+    impl = op("merge_state").impl
+    return (impl.work(cell("t64-h2-fp32").case).bytes - impl.work(cell("t64-h1-fp32").case).bytes) * heads
 
 
 def test_runs_of_two_modes_and_noise_are_said():

@@ -158,7 +158,7 @@ def _print(rows: list[tuple[Result, Verdict]], selection: Selection, options: di
     if missing := uncovered(selection):
         click.echo(missing)
     if options["timing"]:
-        click.echo("\n" + timing.table([result for result, _ in rows]))
+        click.echo("\n" + timing.tables([result for result, _ in rows]))
     if options["show_power"]:
         click.echo("\n" + report.power(result for result, _ in rows))
         click.echo("\n" + report.least(result for result, _ in rows))

@@ -10,7 +10,9 @@ from harness.errors import UsageError
 from harness.machine.platforms import device_count
 from harness.selection import Cell
 from harness.session import Session
-from harness.speed.roofline import ceilings, fraction
+from harness.speed.cliffs import Timed, cliffs
+from harness.speed.gaps import gaps
+from harness.speed.roofline import Ceilings, ceilings, fraction
 from harness.store.results import Result
 
 Step = Callable[[Result], None]
@@ -60,12 +62,34 @@ def name(session: Session, cells: list[Cell], results: dict[str, Result], step: 
             step(results[place])
 
 
-def table(results: list[Result]) -> str:
-    """The times, with the share of the roofline that the controls of these runs gave."""
-    measured = ceilings((timing.control, timing.control_us) for result in results for timing in result.timings)
+def tables(results: list[Result]) -> str:
+    """The times with their share of the roofline, steps between neighbours, and providers that are far behind another."""
+    timed = [result for result in results if result.timings]
+    measured = ceilings((timing.control, timing.control_us) for result in timed for timing in result.timings)
+    cells = {result.cell: Timed(result.cell, result.op, result.provider, result.values, *_times(result)) for result in timed}
+    parts = [report.timed(timed, lambda result, us: fraction(us, measured.least(*_work(result.op, result.case))))]
+    cases = {result.cell: result.case for result in timed}
+    parts.append(report.cliffs(cliffs(cells.values(), lambda small, neighbour: _pad(small, neighbour, cases, measured))))
+    parts.append(report.gaps(gaps(cells.values())))
+    return "\n\n".join(filter(None, parts))
 
-    def share(result: Result, us: float) -> float | None:
-        work = op(result.op).impl.work(op(result.op).axes.parse(result.case))
-        return fraction(us, measured.least(work.flops, work.bytes))
 
-    return report.timed(results, share)
+def _times(result: Result) -> tuple[str, list[float]]:
+    """The mode of the last run, and the medians of the runs in that mode."""
+    mode = result.timings[-1].mode
+    return mode, [timing.median for timing in result.timings if timing.mode == mode]
+
+
+def _work(name: str, case: str) -> tuple[int, int]:
+    work = op(name).impl.work(op(name).axes.parse(case))
+    return work.flops, work.bytes
+
+
+def _pad(small: Timed, neighbour: Timed, cases: dict[str, str], measured: Ceilings) -> float:
+    """Microseconds in which what grows with the axis is copied into the greater shape and sliced off again, at the bandwidth measured."""
+    (axis,) = (name for name in small.point if small.point[name] != neighbour.point[name])
+    if measured.bandwidth is None or not isinstance(small.point[axis], int):
+        return 0.0
+    mine, its = (_work(one.op, cases[one.cell])[1] for one in (small, neighbour))
+    grows = (its - mine) / (neighbour.point[axis] - small.point[axis]) * neighbour.point[axis]
+    return 1e6 * 2 * grows / measured.bandwidth

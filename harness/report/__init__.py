@@ -4,6 +4,6 @@ from harness.report.failure import explain
 from harness.report.searched import found, searched
 from harness.report.selftest import selftest
 from harness.report.tables import harness_share, least, power, summary, totals
-from harness.report.timed import timed
+from harness.report.timed import cliffs, gaps, timed
 
-__all__ = ["explain", "found", "harness_share", "least", "power", "searched", "selftest", "summary", "timed", "totals"]
+__all__ = ["cliffs", "explain", "found", "gaps", "harness_share", "least", "power", "searched", "selftest", "summary", "timed", "totals"]

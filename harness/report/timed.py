@@ -1,15 +1,18 @@
-"""The table of times: a line a cell."""
+"""The tables of times: a line a cell; steps between neighbours; providers beside the fastest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from tabulate import tabulate
 
+from harness.speed.cliffs import EMBEDDED, Cliff
+from harness.speed.gaps import Gap
 from harness.store.results import Result
 from harness.store.timing import Timing
 
+_WIDE = 1.5  # gaps from here on are shown
 _HOST = 0.1  # share of samples for which the device waited, from which on the host was timed
 
 
@@ -39,3 +42,22 @@ def _words(timings: list[Timing]) -> list[str]:
     if len({timing.mode for timing in timings}) > 1:
         words.append("runs of two modes")
     return words
+
+
+def cliffs(found: Sequence[Cliff]) -> str:
+    """Cells that take longer than a neighbour in which they lie and the padding, with the lower bound of the ratio."""
+    rows = []
+    for one in found:
+        step = f"{one.axis} {one.small.point[one.axis]} -> {one.neighbour.point[one.axis]}"
+        times = f"{median(one.small.medians):.2f}", f"{median(one.neighbour.medians):.2f}", f"{one.pad:.2f}"
+        rows.append([one.small.cell, step, *times, f"{one.ratio:.2f}", f"{one.bound:.2f}", EMBEDDED.get(one.axis, "the same work")])
+    headers = ["cliff", "to", "us", "there", "pad", "ratio", "at least", "how it would get there"]
+    return tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True) if rows else ""
+
+
+def gaps(found: Sequence[Gap], most: int = 30) -> str:
+    """Providers that take much longer than the fastest of the same case in the same mode: the widest gaps."""
+    wide = [one for one in found if one.ratio >= _WIDE]
+    rows = [[one.slow.cell, f"{one.ratio:.1f} times", one.fast.provider, one.slow.mode] for one in wide[:most]]
+    more = f"\n... and {len(wide) - most} more gaps of {_WIDE:g} and above" if len(wide) > most else ""
+    return tabulate(rows, headers=["cell", "takes", "the time of", "mode"], tablefmt="simple", disable_numparse=True) + more if rows else ""
