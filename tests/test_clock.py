@@ -12,13 +12,16 @@ from clockwork import Clockwork
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.contracts import op
+from harness import checks
+from harness.contracts import make_inputs, op
 from harness.machine import execute
 from harness.machine.clock import Timer
 from harness.machine.clock.cache import Flush, cache_bytes
+from harness.machine.memory import Scratch
 from harness.machine.platforms import Device
+from harness.machine.remedy import Padded, first_heads
 from harness.machine.timed import Stopwatch
-from harness.providers import implements, registry
+from harness.providers import implements, providers, registry
 from harness.speed.stopping import CONVERGED, LIMIT, NOISY, Rule, halfwidth, steady
 
 CASE = op("merge_state").axes.case(tokens=3, heads=2, dim=16, dtype="fp32")
@@ -165,6 +168,32 @@ def test_what_an_op_overwrites_is_put_back_before_each_launch(clock, watch):
     watch(InPlace, mode="eager", case=case)
     assert len(seen) > 20
     assert all(torch.equal(seen[0], other) and not seen[0].isinf().all() for other in seen)
+
+
+# ---- padded heads ----
+
+
+@pytest.mark.parametrize("name", ["mla_decode", "decode_attention", "merge_state", "concat_mla_k"])
+@pytest.mark.parametrize("law", ["padheads", "repheads"])
+def test_a_padded_call_gives_what_the_plain_one_gives(name, law):
+    declared = op(name)
+    if law not in declared.relations:
+        pytest.skip(f"{name} has no {law}")
+    small = {"batch": 2, "tokens": 3, "heads": 6, "kv_heads": 2, "length": 9, "dim": 16, "dtype": "fp32"}
+    point = {axis: value for axis, value in small.items() if axis in declared.axes.by_name}
+    case = declared.axes.case(**point, relation=law)
+    provider = providers()[name, "torch_eager"]
+    made = Padded(declared, declared.relations[law], provider.make())
+    x, scratch = make_inputs(case, "cpu", 0), Scratch("cpu")
+    made.prepare(x, scratch)
+    for name_, value in vars(x).items():  # what the buffers are refilled with is what counts
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and vars(made._padded)[name_].shape != value.shape:
+            first_heads(vars(made._padded)[name_], value.shape, int(case.point.get("kv_heads", 1))).fill_(float("nan"))
+    outputs = made.run()
+    expected = declared.impl.reference(make_inputs(case, "cpu", 0), provider.semantics_on("cpu"))
+    for output, value in outputs.items():
+        assert value.is_contiguous()
+        assert checks.judge(value, expected[output], confirm=False).right
 
 
 # ---- the cache ----

@@ -17,7 +17,7 @@ from harness.selection import Cell
 from harness.session import Session
 from harness.speed.roofline import COPIED, SIDE, ceilings, fraction
 from harness.store.results import Result, decode, encode
-from harness.store.timing import Kernel, Timing
+from harness.store.timing import Kernel, Remedy, Timing
 
 EAGER = providers()["merge_state", "torch_eager"]
 
@@ -160,6 +160,31 @@ def test_a_step_between_head_counts_and_a_gap_between_providers_are_shown():
         assert word in step
     gap = next(line for line in text.splitlines() if "sglang_triton" in line and "times" in line)
     assert gap.split() == [slow.id, "5.0", "times", "sglang_triton", "graph"]
+
+
+def test_padding_is_tried_where_heads_have_a_cliff(session):
+    def answers(request):
+        padded = request.case.endswith("-padheads")
+        return answer(request, timings=[] if request.task == "judge" else [timed(104.0 if padded else 251.0)])
+
+    one, workers = session(answers)
+    slow, wide = cell("t64-h12-fp32"), cell("t64-h16-fp32")
+    results = {slow.id: row(slow, timings=[timed(250.0), timed(251.0)]), wide.id: row(wide, timings=[timed(100.0), timed(101.0)])}
+    timing.remedies(one, [slow, wide], results, runs=2, step=lambda result: None)
+    assert [asked[:2] for asked in workers.asked] == [("t64-h12-fp32-padheads", task) for task in ("judge", "graph", "graph")]
+    assert results[slow.id].remedy == Remedy("padheads", "pass", [104.0, 104.0], pytest.approx(16 / 12, rel=1e-3))
+    assert results[wide.id].remedy is None
+    assert "padheads: right, 104.00 us, 2.41 times as fast with 1.33 of the arithmetic" in timing.tables(list(results.values()))
+
+
+def test_a_remedy_that_gives_wrong_numbers_is_not_timed(session):
+    one, workers = session(lambda request: Result("", request.op, request.provider, request.case, "mismatch", "cuda", reason="numerics"))
+    slow, wide = cell("t64-h12-fp32"), cell("t64-h16-fp32")
+    results = {slow.id: row(slow, timings=[timed(250.0), timed(251.0)]), wide.id: row(wide, timings=[timed(100.0), timed(101.0)])}
+    timing.remedies(one, [slow, wide], results, runs=2, step=lambda result: None)
+    assert results[slow.id].remedy == Remedy("padheads", "mismatch", [], pytest.approx(16 / 12, rel=1e-3))
+    assert "padheads: mismatch" in timing.tables(list(results.values()))
+    assert len(workers.asked) == 1
 
 
 def moved_by_heads(heads: int) -> int:

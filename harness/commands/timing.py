@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from harness import report
-from harness.contracts import op
+from harness.contracts import Case, op
+from harness.contracts.relations.heads import padded_heads
 from harness.errors import UsageError
 from harness.machine.platforms import device_count
 from harness.selection import Cell
 from harness.session import Session
-from harness.speed.cliffs import Timed, cliffs
+from harness.speed.cliffs import Cliff, Timed, cliffs
 from harness.speed.gaps import gaps
 from harness.speed.roofline import Ceilings, ceilings, fraction
 from harness.store.results import Result
+from harness.store.timing import Remedy
 
 Step = Callable[[Result], None]
+PADDED = "padheads"  # the law that is a remedy
 _PROFILED = 64  # cells in one session of the profiler
 
 
@@ -49,6 +53,7 @@ def take(session: Session, cells: list[Cell], results: dict[str, Result], *, run
     for left in timeable(cells, results, runs):
         lost = {result.cell for result in failed}
         session.time_all([cell for cell in left if cell.id not in lost], done, device_count(session.machine))
+    remedies(session, cells, results, runs=runs, step=step)
     name(session, [cell for cell in cells if cell.id in results and results[cell.id].timings], results, step)
     return failed
 
@@ -62,16 +67,46 @@ def name(session: Session, cells: list[Cell], results: dict[str, Result], step: 
             step(results[place])
 
 
+def remedies(session: Session, cells: list[Cell], results: dict[str, Result], *, runs: int, step: Step) -> None:
+    """Tries, for every cliff between head counts, what padding the heads gives: whether the cut output is right, and its time."""
+    known = {cell.id: cell for cell in cells}
+    for cliff in steps([result for result in results.values() if result.timings]):
+        cell = known[cliff.small.cell]
+        law = op(cell.op).relations.get(PADDED)
+        if cliff.axis != "heads" or cell.case is None or law is None:
+            continue
+        padded = replace(cell, case=op(cell.op).axes.case(**{**cell.case.point, "relation": PADDED}))
+        judged = session.run(padded)
+        times = [timing.median for _ in range(runs) for timing in session.time(padded).timings] if judged.status == "pass" else []
+        heads = padded_heads(cell.case)
+        flops = op(cell.op).impl.work(Case(cell.op, cell.case.id, {**cell.case.point, "heads": heads})).flops / max(1, _work(cell.op, cell.case.id)[0])
+        results[cell.id].remedy = Remedy(PADDED, judged.status, times, round(flops, 4))
+        step(results[cell.id])
+
+
+def steps(timed: list[Result]) -> list[Cliff]:
+    """The cliffs among results that were timed."""
+    measured = _ceilings(timed)
+    cases = {result.cell: result.case for result in timed}
+    return cliffs(_cells(timed), lambda small, neighbour: _pad(small, neighbour, cases, measured))
+
+
 def tables(results: list[Result]) -> str:
     """The times with their share of the roofline, steps between neighbours, and providers that are far behind another."""
     timed = [result for result in results if result.timings]
-    measured = ceilings((timing.control, timing.control_us) for result in timed for timing in result.timings)
-    cells = {result.cell: Timed(result.cell, result.op, result.provider, result.values, *_times(result)) for result in timed}
+    measured = _ceilings(timed)
     parts = [report.timed(timed, lambda result, us: fraction(us, measured.least(*_work(result.op, result.case))))]
-    cases = {result.cell: result.case for result in timed}
-    parts.append(report.cliffs(cliffs(cells.values(), lambda small, neighbour: _pad(small, neighbour, cases, measured))))
-    parts.append(report.gaps(gaps(cells.values())))
+    parts.append(report.cliffs(steps(timed), {result.cell: result.remedy for result in timed if result.remedy}))
+    parts.append(report.gaps(gaps(_cells(timed))))
     return "\n\n".join(filter(None, parts))
+
+
+def _ceilings(timed: list[Result]) -> Ceilings:
+    return ceilings((timing.control, timing.control_us) for result in timed for timing in result.timings)
+
+
+def _cells(timed: list[Result]) -> list[Timed]:
+    return [Timed(result.cell, result.op, result.provider, result.values, *_times(result)) for result in timed]
 
 
 def _times(result: Result) -> tuple[str, list[float]]:

@@ -16,6 +16,7 @@ from harness.machine.clock import Timer
 from harness.machine.graphs import NoGraph, capture
 from harness.machine.kernels import profiled
 from harness.machine.memory import Scratch
+from harness.machine.remedy import Padded
 from harness.machine.shares import Shares
 from harness.machine.worker import NO_GRAPH
 from harness.providers import Provider
@@ -31,13 +32,15 @@ _SET_BYTES = 4 << 30  # that all sets together may take; one set where they woul
 
 
 class _Set:
-    """One prepared call on inputs of its own, which lie in memory as those of the judged call did."""
+    """One prepared call on inputs of its own, which lie in memory as those of the judged call did; of a case with a law about head counts
+    the varied call."""
 
     def __init__(self, declared: Op, x: Inputs, provider: Provider, device: str) -> None:
         scratch = Scratch(device)
         self._changed = [(scratch.copy(getattr(x, name)), getattr(x, name)) for name in declared.mutates]
         mine = x.copy_with(**{name: copy for name, (copy, _) in zip(declared.mutates, self._changed, strict=True)})
-        made = provider.make()
+        law = declared.relation(x.case)
+        made = Padded(declared, law, provider.make()) if law else provider.make()
         began = time.perf_counter()
         made.prepare(mine, scratch)
         torch.cuda.synchronize()

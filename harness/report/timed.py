@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
 from tabulate import tabulate
@@ -10,7 +10,7 @@ from tabulate import tabulate
 from harness.speed.cliffs import EMBEDDED, Cliff
 from harness.speed.gaps import Gap
 from harness.store.results import Result
-from harness.store.timing import Timing
+from harness.store.timing import Remedy, Timing
 
 _WIDE = 1.5  # gaps from here on are shown
 _HOST = 0.1  # share of samples for which the device waited, from which on the host was timed
@@ -44,15 +44,28 @@ def _words(timings: list[Timing]) -> list[str]:
     return words
 
 
-def cliffs(found: Sequence[Cliff]) -> str:
-    """Cells that take longer than a neighbour in which they lie and the padding, with the lower bound of the ratio."""
+def cliffs(found: Sequence[Cliff], tried: Mapping[str, Remedy]) -> str:
+    """Cells that take longer than a neighbour in which they lie and the padding, with the lower bound of the ratio, and what the remedy
+    that was tried gives, by cell."""
     rows = []
     for one in found:
         step = f"{one.axis} {one.small.point[one.axis]} -> {one.neighbour.point[one.axis]}"
         times = f"{median(one.small.medians):.2f}", f"{median(one.neighbour.medians):.2f}", f"{one.pad:.2f}"
-        rows.append([one.small.cell, step, *times, f"{one.ratio:.2f}", f"{one.bound:.2f}", EMBEDDED.get(one.axis, "the same work")])
-    headers = ["cliff", "to", "us", "there", "pad", "ratio", "at least", "how it would get there"]
+        rows.append([one.small.cell, step, *times, f"{one.ratio:.2f}", f"{one.bound:.2f}", EMBEDDED.get(one.axis, "the same work"), _tried(one, tried)])
+    headers = ["cliff", "to", "us", "there", "pad", "ratio", "at least", "how it would get there", "tried"]
     return tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True) if rows else ""
+
+
+def _tried(cliff: Cliff, tried: Mapping[str, Remedy]) -> str:
+    remedy = tried.get(cliff.small.cell)
+    if remedy is None:
+        return "-"
+    if remedy.status != "pass":
+        return f"{remedy.law}: {remedy.status}"
+    if not remedy.us:
+        return f"{remedy.law}: right, not timed"
+    us = median(remedy.us)
+    return f"{remedy.law}: right, {us:.2f} us, {median(cliff.small.medians) / us:.2f} times as fast with {remedy.flops:.2f} of the arithmetic"
 
 
 def gaps(found: Sequence[Gap], most: int = 30) -> str:

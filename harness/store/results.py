@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from harness.errors import HarnessError, UsageError
-from harness.store.timing import Timing
+from harness.store.timing import Remedy, Timing
 
 SCHEMA = 1
 Figure = float | int | str
@@ -37,6 +37,7 @@ class Result(msgspec.Struct, omit_defaults=True):
     rivals     by rule of another project: passes, fails or cannot judge; of a selftest alone
     seconds    by share: harness, check, inputs, reference, prepare, kernel, compile, import; `run` for a cell that did not return
     timings    one for each run with the clock, of a cell that passed; the row is then written anew, and the last one counts
+    remedy     what was tried where neighbours say that it is too slow
     """
 
     cell: str
@@ -61,6 +62,7 @@ class Result(msgspec.Struct, omit_defaults=True):
     seed: int = 0
     at: str = ""
     timings: list[Timing] = []
+    remedy: Remedy | None = None
     schema: int = SCHEMA
 
 

@@ -46,3 +46,18 @@ class Timing(msgspec.Struct, omit_defaults=True):
     plan: float = 0.0
     clock: tuple[int, ...] = ()
     kernels: tuple[Kernel, ...] = ()
+
+
+class Remedy(msgspec.Struct, omit_defaults=True):
+    """What was tried for a cell that is slower than its neighbours justify.
+
+    law     the law between calls that it is: `padheads`
+    status  how the varied call was judged, its cut outputs among it: only what passes is a remedy
+    us      the times of the whole: pads, call and cuts, in the cell's mode
+    flops   its arithmetic as a multiple of the plain call's
+    """
+
+    law: str
+    status: str
+    us: list[float] = []
+    flops: float = 1.0

@@ -23,6 +23,11 @@ def _wanted(case: Case) -> int:
     return (count // TILE + 1) * TILE if _groups(case) == 1 else 1 << count.bit_length()
 
 
+def padded_heads(case: Case) -> int:
+    """Heads of the case once they are padded."""
+    return _groups(case) * _wanted(case)
+
+
 def _parted(tensor: torch.Tensor, axis: int, groups: int) -> torch.Tensor:
     """[..., groups, heads a group, ...]."""
     shape = tensor.shape
@@ -52,7 +57,7 @@ def padded(inputs: Mapping[str, int], outputs: Mapping[str, int]) -> dict[str, R
         def made(x: Any, _: Outputs) -> list[Inputs]:
             held = {name: (value, axis) for name, axis in inputs.items() if isinstance(value := vars(x).get(name), torch.Tensor)}
             fields = {name: _grown(value, axis, x.case, fill) for name, (value, axis) in held.items()}
-            return [varied(x, {"heads": _groups(x.case) * _wanted(x.case)}, **fields)]
+            return [varied(x, {"heads": padded_heads(x.case)}, **fields)]
 
         return made
 
