@@ -11,7 +11,9 @@ from typing import Any
 import click
 
 from harness import __version__
+from harness.cli_traces import observe
 
+_CASES = "(default: $KERNEL_PARITY_CASES, else cases/ beside the package)."
 _SELECT: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--preset", default="smoke", show_default=True, help="List of cases: smoke (CPU, minutes), pr (one GPU, minutes), nightly, regressions (public bugs)."
@@ -22,12 +24,7 @@ _SELECT: tuple[Callable[[Any], Any], ...] = (
     click.option("--tp", default=1, show_default=True, help="Tensor parallelism for --model."),
     click.option("--platform", help="cuda, rocm or cpu; cpu includes Triton's interpreter (default: what the device files show)."),
     click.option("--shard", default="", metavar="I/N", help="Part I of N of the cells (default: all of them)."),
-    click.option(
-        "--cases",
-        "cases_dir",
-        metavar="DIR",
-        help="Folder with presets, models.toml and ledger.toml (default: $KERNEL_PARITY_CASES, else cases/ beside the package).",
-    ),
+    click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets, models.toml and ledger.toml {_CASES}"),
     click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only)."),
 )
 
@@ -113,12 +110,7 @@ def repro(**options: Any) -> None:
 @click.option("--cell", "cells", multiple=True, help="Only this cell, by its id; it need not be in the list (default: the list).")
 @click.option("--kernel", "kernels", multiple=True, metavar="NAME[,NAME]", help="Show the figures of kernels with these names (default: none).")
 @click.option("--rows", is_flag=True, help="Show the figures of every kernel (default: findings and a line a target).")
-@click.option(
-    "--cases",
-    "cases_dir",
-    metavar="DIR",
-    help="Folder with codegen/, targets.toml and ledger.toml (default: $KERNEL_PARITY_CASES, else cases/ beside the package).",
-)
+@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with codegen/, targets.toml and ledger.toml {_CASES}")
 @click.option("--ledger", help="Ledger file, or 'none' (default: ledger.toml of the cases folder).")
 @click.option("--baselines", metavar="DIR", help="Folder of the accepted figures, or 'none' (default: baselines/ beside the cases folder).")
 @click.option("--refresh", is_flag=True, help="Take these figures into the baselines, except what is worse (default: compare only).")
@@ -143,12 +135,7 @@ def codegen(**options: Any) -> None:
 @click.option("--diff", metavar="SPEC", help="Show what changed between this version and SPEC's instead (default: SPEC's routes).")
 @click.option("--aiter", metavar="PATH", help="Hold SGLang's copied head tables against this AITER source tree (default: the facts kept of two commits).")
 @click.option("--all", "every", is_flag=True, help="Show the rows on the fast path and every head count too (default: a line a target).")
-@click.option(
-    "--cases",
-    "cases_dir",
-    metavar="DIR",
-    help="Folder with models.toml, targets.toml and routes.toml (default: $KERNEL_PARITY_CASES, else cases/ beside the package).",
-)
+@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with models.toml, targets.toml and routes.toml {_CASES}")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (default: tables).")
 def routes(**options: Any) -> None:
     """Say which attention and sampling path SGLang takes on a GPU that is not here, and what sent it away from the fast one.
@@ -170,7 +157,7 @@ def routes(**options: Any) -> None:
 @click.option("--refresh", is_flag=True, help="Write what is no worse than the baseline; what got worse is still reported (default: only compare).")
 @click.option("--baselines", metavar="DIR", help="Folder of baselines (default: $KERNEL_PARITY_BASELINES, else baselines/ beside the package).")
 @click.option("--platform", help="cuda, rocm or cpu (default: what the device files show).")
-@click.option("--cases", "cases_dir", metavar="DIR", help="Folder with presets (default: $KERNEL_PARITY_CASES, else cases/ beside the package).")
+@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets {_CASES}")
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes at a time (default: one a device; on a CPU one a core).")
 @click.option("--seed", default=0, show_default=True, help="Seed of the inputs.")
@@ -196,7 +183,7 @@ def probe(**options: Any) -> None:
 @click.option("--all", "everything", is_flag=True, help="The whole package (default: sampling, speculative decoding, grammars, attention and their kernels).")
 @click.option("--ledger", help="File of accepted hits, or 'none' (default: symbols/accepted.toml of the cases folder).")
 @click.option("--fresh", is_flag=True, help="Scan again (default: use what is kept in $KERNEL_PARITY_CACHE, else ~/.cache/kernel-parity).")
-@click.option("--cases", "cases_dir", metavar="DIR", help="Folder with symbols/ (default: $KERNEL_PARITY_CASES, else cases/ beside the package).")
+@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with symbols/ {_CASES}")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (default: text).")
 def symbols(**options: Any) -> None:
     """Find names that ROCm leaves unbound or None and CUDA does not, in the sources of SGLang or AITER; nothing is imported or run.
@@ -220,7 +207,7 @@ def symbols(**options: Any) -> None:
 @click.option("--json", "json_to", metavar="FILE|-", help="Write the record there as JSON, - for standard output in place of the tables (default: no).")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes (default: one a core, at most 8).")
 @click.option("--platform", help="cuda, rocm or cpu (default: what the device files show).")
-@click.option("--cases", "cases_dir", metavar="DIR", help="Folder with presets (default: $KERNEL_PARITY_CASES, else cases/ beside the package).")
+@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets {_CASES}")
 def selftest(**options: Any) -> None:
     """Try the harness itself: planted faults and mutants it must find, clean cells it must leave alone; exit 1 when it does not."""
     from harness.commands.selftest import try_harness
@@ -251,7 +238,7 @@ def selftest(**options: Any) -> None:
 @click.option("--add-regression", is_flag=True, help="Append each finding to regressions/found.toml of the cases folder (default: print its row).")
 @click.option("--results", metavar="FILE", help="Write the result line of every cell here, in order (default: none).")
 @click.option("--ledger", help="Ledger file, or 'none' (default: ledger.toml of the cases folder).")
-@click.option("--cases", "cases_dir", metavar="DIR", help="Folder with ledger.toml (default: $KERNEL_PARITY_CASES, else cases/ beside the package).")
+@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with ledger.toml {_CASES}")
 @click.option("--platform", help="cuda, rocm or cpu; cpu includes Triton's interpreter (default: what the device files show).")
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=20.0, show_default=True, help="Seconds a cell may take, compilers apart.")
@@ -265,6 +252,9 @@ def fuzz(**options: Any) -> None:
     from harness.commands.fuzz import search
 
     sys.exit(search(**options))
+
+
+cli.add_command(observe)
 
 
 def main() -> None:
