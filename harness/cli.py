@@ -1,4 +1,5 @@
-"""The command line: thin. Every command imports what it needs when it runs, so that --help is quick."""
+"""The command line: thin. Every command imports what it needs when it runs, so that --help is quick. A further room's commands go in a
+module of their own, as `cli_offline` has them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 import click
 
 from harness import __version__
-from harness.cli_traces import observe
+from harness.cli_offline import codegen, observe, routes, symbols
 
 _CASES = "(default: $KERNEL_PARITY_CASES, else cases/ beside the package)."
 _SELECT: tuple[Callable[[Any], Any], ...] = (
@@ -103,51 +104,6 @@ def repro(**options: Any) -> None:
 
 
 @cli.command()
-@click.option("--target", "targets", multiple=True, metavar="NAME[,NAME]", help="Only these targets of cases/targets.toml (default: all).")
-@click.option("--sglang", default="sglang", show_default=True, metavar="SPEC", help="Whose kernels: installed, sglang==VERSION from the index, or a path.")
-@click.option("--preset", type=click.Choice(["pr", "nightly"]), default="nightly", show_default=True, help="Frozen list of cells: all, or CI's part.")
-@click.option("--op", "ops", multiple=True, metavar="OP[,OP]", help="Only these ops (default: all of the list).")
-@click.option("--cell", "cells", multiple=True, help="Only this cell, by its id; it need not be in the list (default: the list).")
-@click.option("--kernel", "kernels", multiple=True, metavar="NAME[,NAME]", help="Show the figures of kernels with these names (default: none).")
-@click.option("--rows", is_flag=True, help="Show the figures of every kernel (default: findings and a line a target).")
-@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with codegen/, targets.toml and ledger.toml {_CASES}")
-@click.option("--ledger", help="Ledger file, or 'none' (default: ledger.toml of the cases folder).")
-@click.option("--baselines", metavar="DIR", help="Folder of the accepted figures, or 'none' (default: baselines/ beside the cases folder).")
-@click.option("--refresh", is_flag=True, help="Take these figures into the baselines, except what is worse (default: compare only).")
-@click.option("--accept", multiple=True, metavar="CELL=REASON", help="With --refresh: take this cell although it is worse (default: none).")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=120.0, show_default=True, help="Seconds a cell may take.")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes at once (default: one a core).")
-@click.option("--fresh", is_flag=True, help="Compile again, not from what is kept in $KERNEL_PARITY_CACHE (default: use it; ~/.cache/kernel-parity).")
-@click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (default: text).")
-def codegen(**options: Any) -> None:
-    """Compile SGLang's Triton kernels for GPUs that are not here: spills, registers, shared memory, matrix instructions."""
-    from harness.commands.codegen import compile_cells
-
-    sys.exit(compile_cells(**options))
-
-
-@cli.command()
-@click.argument("spec", default="sglang")
-@click.option("--model", "models", multiple=True, metavar="NAME[,NAME]", help="Only these of models.toml, every row shown (default: all).")
-@click.option("--tp", "tps", multiple=True, type=click.IntRange(min=1), metavar="N", help="Only this TP (default: 1, 2, 4, 8, 16 where it divides the heads).")
-@click.option("--target", "targets", multiple=True, metavar="NAME[,NAME]", help="Only these targets of cases/targets.toml (default: all).")
-@click.option("--diff", metavar="SPEC", help="Show what changed between this version and SPEC's instead (default: SPEC's routes).")
-@click.option("--aiter", metavar="PATH", help="Hold SGLang's copied head tables against this AITER source tree (default: the facts kept of two commits).")
-@click.option("--all", "every", is_flag=True, help="Show the rows on the fast path and every head count too (default: a line a target).")
-@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with models.toml, targets.toml and routes.toml {_CASES}")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (default: tables).")
-def routes(**options: Any) -> None:
-    """Say which attention and sampling path SGLang takes on a GPU that is not here, and what sent it away from the fast one.
-
-    SPEC is sglang (installed), sglang==VERSION (read from the package index, not installed) or a path.
-    """
-    from harness.commands.routes import route
-
-    sys.exit(route(**options))
-
-
-@cli.command()
 @click.argument("target", metavar="PROVIDER.OP")
 @click.option(
     "--axis", "axes", multiple=True, required=True, metavar="AXIS=VALUES", help="Values to try: heads=1..128, heads=8,12,16..24 (default: none; needed)."
@@ -172,28 +128,6 @@ def probe(**options: Any) -> None:
     from harness.commands.probe import probe_axes
 
     sys.exit(probe_axes(**options))
-
-
-@cli.command()
-@click.argument("spec", default="sglang")
-@click.option(
-    "--platform", "platforms", multiple=True, metavar="NAME[,NAME]", help="Platforms or scenarios of scenarios.toml (default: hip, AITER off and on)."
-)
-@click.option("--diff", metavar="SPEC", help="Show which hits came and went since SPEC; exit 1 where one came (default: judge against the accepted hits).")
-@click.option("--all", "everything", is_flag=True, help="The whole package (default: sampling, speculative decoding, grammars, attention and their kernels).")
-@click.option("--ledger", help="File of accepted hits, or 'none' (default: symbols/accepted.toml of the cases folder).")
-@click.option("--fresh", is_flag=True, help="Scan again (default: use what is kept in $KERNEL_PARITY_CACHE, else ~/.cache/kernel-parity).")
-@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with symbols/ {_CASES}")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (default: text).")
-def symbols(**options: Any) -> None:
-    """Find names that ROCm leaves unbound or None and CUDA does not, in the sources of SGLang or AITER; nothing is imported or run.
-
-    SPEC is sglang (installed), sglang==VERSION (read from the package index, not installed) or a path. Exit 1 where a hit is new or gone;
-    with --diff, where one came.
-    """
-    from harness.commands.symbols import scan
-
-    sys.exit(scan(**options))
 
 
 @cli.command()
@@ -254,7 +188,8 @@ def fuzz(**options: Any) -> None:
     sys.exit(search(**options))
 
 
-cli.add_command(observe)
+for _command in (codegen, observe, routes, symbols):
+    cli.add_command(_command)
 
 
 def main() -> None:

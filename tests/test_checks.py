@@ -9,14 +9,23 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.checks import judge, tolerance
+from harness.checks import REASONS, judge, tolerance
+from harness.checks.outcome import CHECKS, check_of
 from harness.contracts import Close, Exact, Filtered, Judged, OneOf
+from harness.store.results import FINDINGS
 
 
 def values(dtype=torch.float32, seed=0, shape=(4, 12, 64)):
     generator = torch.Generator().manual_seed(seed)
     golden = torch.randn(shape, generator=generator, dtype=torch.float64)
     return golden, Close(golden, golden.abs(), operand=torch.finfo(dtype).eps / 2, terms=100, dtype=dtype)
+
+
+def test_every_reason_and_status_belongs_to_a_check():
+    assert {check_of("mismatch", reason, {}) for reason in REASONS} <= set(CHECKS)
+    assert {check_of(status, "", {}) for status in FINDINGS if status != "mismatch"} == {"resolve", "determinism", "isolation"}
+    assert check_of("mismatch", "numerics", {"relation": "split"}) == "invariants"
+    assert check_of("nondeterministic", "repeat", {"relation": "repeat"}) == "determinism"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -59,6 +59,15 @@ def test_what_the_ledger_lists_and_is_no_longer_there_is_gone():
         assert kinds(judged([entry], kernel(vector_spills=3)).fresh) == ["spill"]
 
 
+def test_an_entry_of_a_kernel_that_nobody_compiles_is_gone():
+    renamed = replace(ENTRY, where={**ENTRY.where, "kernel": "_stage0"})
+    assert [entry for _, _, entry in judged([ENTRY, renamed], kernel(vector_spills=3)).gone] == [renamed]
+    either = replace(ENTRY, where={**ENTRY.where, "kernel": ["_stage0", "_stage1"]})
+    assert not judged([either], kernel(vector_spills=3)).gone
+    assert not judged([replace(renamed, happens="sometimes")], kernel()).gone
+    assert not judged([replace(renamed, where={**renamed.where, "heads": 16})], kernel()).gone, "of other cells"
+
+
 def test_the_entries_of_the_ledger_name_targets_and_the_compiler():
     entries = [entry for entry in load_ledger(DEFAULT_CASES / "ledger.toml").entries if set(entry.platforms) & set(TARGETS)]
     assert entries

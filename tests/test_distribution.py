@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from harness import checks
-from harness.checks import power, tails, tally
+from harness.checks import distribution, power, tails, tally
 from harness.contracts import Case, Draw, Drawn, make_inputs, op
 from harness.providers import providers_of
 from harness.selection import DEFAULT_CASES, preset_cases
@@ -219,6 +219,14 @@ def test_order_is_judged_where_draws_are_missing_and_rows_are_uneven() -> None:
         assert checks.judge(ids, plain(weights, ids=lambda given: given)).right
     ids[1] = torch.where(ids[1] >= 0, ids[0], -1)
     assert checks.judge(ids, plain(weights[:1].expand(3, -1), ids=lambda given: given)).reason == "reused-random"
+
+
+def test_two_calls_tell_where_they_could_hardly_draw_alike() -> None:
+    even = torch.ones(3, 8, dtype=torch.float64)
+    assert distribution.tells(torch.zeros(3, 4), plain(even))  # 8 ** -12
+    assert not distribution.tells(torch.zeros(3, 3), plain(even))  # 8 ** -9
+    assert not distribution.tells(torch.zeros(3, 400), plain(even, valid=torch.zeros(3, dtype=torch.bool)))
+    assert not distribution.tells(torch.zeros(3, 400), plain(even, ids=lambda given: given))  # its coins are inputs
 
 
 def test_too_few_draws_are_no_draws() -> None:

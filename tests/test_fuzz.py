@@ -168,15 +168,23 @@ def test_slowness_of_the_interpreter_is_no_finding_and_ends_the_search():
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "kind"), [("mismatch", "support", "sampler"), ("crash", "signal SIGABRT", "crash"), ("mismatch", "shape", "numerics")]
+    ("status", "reason", "kind", "check"),
+    [
+        ("mismatch", "support", "sampler", "support"),
+        ("crash", "signal SIGABRT", "crash", "isolation"),
+        ("mismatch", "shape", "numerics", "form"),
+        ("mismatch", "unwritten", "numerics", "memory"),
+        ("nondeterministic", "repeat", "numerics", "determinism"),
+        ("missing", "None", "missing", "resolve"),
+    ],
 )
-def test_a_finding_is_a_row_of_the_regressions_once(tmp_path, status, reason, kind):
+def test_a_finding_is_a_row_of_the_regressions_once(tmp_path, status, reason, kind, check):
     case = op("merge_state").axes.case(tokens=9, heads=12, dtype="fp16")
     result = Described(lambda case, seed: (status, reason, 1.0))(case, 7)
     regression.add(tmp_path, result)
     regression.add(tmp_path, result)
     (bug,) = tomllib.loads((tmp_path / regression.FILE).read_text())["bug"]
-    assert bug["kind"] == kind
+    assert (bug["kind"], bug["check"]) == (kind, [check])
     assert "seed 7" in bug["wrong"]
     (row,) = bug["case"]
     assert op(row["op"]).axes.case(**row["axes"]) == case

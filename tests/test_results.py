@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import HarnessError, UsageError
-from harness.store.results import Result, ResultLog, decode, encode, plain, read, write_whole
+from harness.store.files import write_whole
+from harness.store.results import Result, ResultLog, decode, encode, plain, read
 
 
 def result(cell="op[p-a]", **fields):

@@ -16,10 +16,11 @@ from scipy import stats
 
 from harness import report, selftest
 from harness.checks import rivals
+from harness.checks.outcome import CHECKS
 from harness.cli import cli
 from harness.contracts import Close, Drawn, Filtered
 from harness.errors import UsageError
-from harness.faults import CHECKS, FAULTS
+from harness.faults import FAULTS
 from harness.machine.platforms import machine_platform
 from harness.providers import registry
 from harness.selection import DEFAULT_CASES

@@ -13,6 +13,17 @@ DECODE = {"batch": 3, "heads": 12, "kv_heads": 4, "length": 40, "lengths": "ragg
 EXTEND = {"batch": 3, "heads": 12, "kv_heads": 4, "new": 7, "prefix": 40, "lengths": "ragged"}
 VERIFY = {"batch": 3, "heads": 12, "kv_heads": 4, "nodes": 4, "prefix": 40, "lengths": "ragged"}
 FILTER = {"batch": 4, "vocab": 1000, "form": "rows"}
+TABLES = {
+    "dspark_cap_len": {"batch": 7},
+    "dspark_finalize_lens": {"batch": 7},
+    "dspark_select_mixed": {"batch": 7},
+    "tree_build": {"batch": 3, "slots": 6, "topk": 3, "steps": 3, "length": 9},
+    "tree_verify_greedy": {"batch": 5, "slots": 6},
+    "kv_indices": {"batch": 5, "length": 40, "lengths": "ragged"},
+    "kv_page_table": {"batch": 5, "length": 40, "page": 4, "lengths": "ragged"},
+    "topk_page_table": {"rows": 5, "length": 40, "k": 64, "selection": "holes"},
+    "valid_kv_indices": {"rows": 5, "k": 64, "selection": "holes"},
+}
 ROWS = {
     "top_k_renorm": {**FILTER, "k": 50},
     "top_p_renorm": {**FILTER, "p": 0.9},
@@ -29,9 +40,11 @@ ROWS = {
     "verify_target_probs": {"batch": 3, "slots": 2, "vocab": 1000, "k": 50, "p": 0.9},
     "softmax_temp": {"batch": 3, "slots": 2, "vocab": 4097, "temperature": 0.7},
     "chain_verify": {"batch": 5, "slots": 4, "vocab": 1000},
+    "tree_verify_sample": {"batch": 5, "slots": 6, "vocab": 1000},
     "dflash_accept": {"batch": 5, "slots": 4},
     "dflash_commit": {"batch": 5, "slots": 4},
     "dspark_accept_greedy": {"batch": 5, "slots": 4, "vocab": 1000},
+    **TABLES,
     "indexer_topk": {"rows": 4, "length": 3000},
 }
 
@@ -80,7 +93,7 @@ def latent(dtype, heads):
 
 def sampling():
     for name, base in ROWS.items():
-        yield from every(name, **base)
+        yield from every(name, but=["storage"] if name in TABLES else [], **base)
     yield point("temperature_softmax", **ROWS["temperature_softmax"], relation="untempered")
     for name in ("top_k_renorm", "top_k_top_p_sample", "seeded_sample"):
         yield point(name, **ROWS[name], relation="process")
@@ -96,6 +109,8 @@ def smoke():
     yield from line("top_k_renorm", "relation", laws, batch=4, vocab=111, k=10, form="rows")
     yield from line("top_p_renorm", "relation", ["alone", "permuted", "neighbours"], batch=4, vocab=111, p=0.9, form="rows")
     yield point("top_k_top_p_sample", batch=3, vocab=111, k=10, p=0.9, form="rows", relation="repeat")
+    for name, base in TABLES.items():
+        yield point(name, **base, relation="slots")
     yield from line("temperature_softmax", "relation", ["shifted", "untempered"], batch=2, vocab=4097, temperature=0.7)
 
 
@@ -116,6 +131,8 @@ def pr():
 
 def nightly():
     yield from pr()
+    for name, base in TABLES.items():
+        yield point(name, **base, relation="storage")
     yield from attention("fp16")
     yield from latent("fp16", 20)
     for name, base in (("decode_attention", {**DECODE, "kv_heads": 1}), ("extend_attention", {**EXTEND, "kv_heads": 1})):

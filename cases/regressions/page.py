@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness import regressions
 from harness.faults import FAULTS
-from harness.store.results import write_whole
+from harness.store.files import write_whole
 
 CASES = Path(__file__).resolve().parent.parent
 PAGE = CASES.parent / "docs" / "bugs.md"

@@ -22,6 +22,7 @@ SAMPLE = 1 << 20  # draws whose order is looked at
 _CHUNK = 1 << 24  # ids counted at once
 _LIKELIER = 20.0  # in nats: how much better a mistake must explain the draws than the contract does
 _FITS = 1e-4  # and the p-value it must reach itself
+_RARELY = 1e-9  # how rarely two honest calls may draw the same
 
 
 def drawn(actual: Any, expected: Drawn, confirm: bool = False) -> Outcome:
@@ -77,6 +78,12 @@ def chance_of_the_same(actual: torch.Tensor, expected: Drawn) -> float:
     share = torch.where(_rows(expected), share, 1.0)  # rows without a defined answer may repeat theirs
     draws = actual.numel() / max(len(share), 1)
     return math.exp(max(-700.0, draws * float(share.clamp(1e-300, 1.0).log().sum())))
+
+
+def tells(actual: torch.Tensor, expected: Drawn) -> bool:
+    """Whether two honest calls would hardly draw the same ids, so that two alike show one set of random numbers. Not where ids are
+    read off the output: those ops are given their coins or seeds, and draw alike from them."""
+    return expected.ids is None and chance_of_the_same(actual, expected) < _RARELY
 
 
 def _counted(ids: torch.Tensor, vocab: int) -> torch.Tensor:

@@ -24,11 +24,15 @@ LIKELY = 4.0
 def tolerance(expected: Close, dtype: torch.dtype) -> torch.Tensor:
     """The absolute budget for each element, fp64, of an output in `dtype`."""
     info = torch.finfo(dtype)
-    size = expected.value.abs().masked_fill(expected.value.isinf(), 0.0)
     most = 2 * expected.magnitude
-    likely = most if expected.spread is None else torch.minimum(most, size + LIKELY * expected.spread)
-    summed = _FP32 * math.sqrt(expected.terms) * most
-    return info.eps * size + expected.operand * likely + summed + expected.inner + max(info.smallest_normal, 2.0**-126)
+    likely = most
+    budget = expected.value.abs().nan_to_num_(nan=math.nan, posinf=0.0)
+    if expected.spread is not None:
+        likely = torch.add(budget, expected.spread, alpha=LIKELY)
+        torch.minimum(likely, most, out=likely)
+    # in place: a pass over memory is what a term costs
+    budget.mul_(info.eps).add_(likely, alpha=expected.operand).add_(most, alpha=_FP32 * math.sqrt(expected.terms)).add_(expected.inner)
+    return budget.add_(max(info.smallest_normal, 2.0**-126))
 
 
 def close(actual: torch.Tensor, expected: Close) -> Outcome:
@@ -36,13 +40,14 @@ def close(actual: torch.Tensor, expected: Close) -> Outcome:
     golden = expected.value
     budget = tolerance(expected, actual.dtype)
     value = actual.double()
-    difference = (value - golden).abs()
-    difference = torch.where(golden.isinf() & (value == golden), torch.zeros_like(difference), difference)
-    ratio = torch.nan_to_num(difference / budget, nan=math.inf, posinf=math.inf)
+    ratio = (value - golden).abs_().div_(budget)
     if expected.undefined is not None:
-        ratio = ratio.masked_fill(expected.undefined, 0.0)
+        ratio.masked_fill_(expected.undefined, 0.0)
     worst = float(ratio.amax()) if ratio.numel() else 0.0
-    figures: Figures = dict(visible(golden, budget.expand_as(golden)))
+    if not math.isfinite(worst):
+        ratio.masked_fill_(golden.isinf() & (value == golden), 0.0).nan_to_num_(nan=math.inf, posinf=math.inf)
+        worst = float(ratio.amax())
+    figures: Figures = dict(visible(golden, budget))
     if worst <= 1:
         return Outcome(error=worst, figures=figures)
     text, error, found = explain(value, golden, ratio > 1, budget, worst)

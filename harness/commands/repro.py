@@ -20,7 +20,7 @@ from harness.machine.platforms import machine_platform, serves, worker_environme
 from harness.plugins import load_plugins
 from harness.providers import Provider, versions
 from harness.selection import find_cell
-from harness.store.results import write_whole
+from harness.store.files import write_whole
 
 COMPRESSED = 16 << 20  # bytes of data that are worth trying to compress
 FROM_RESULTS = ("twice",)  # laws whose varied inputs are results

@@ -16,7 +16,7 @@ from harness.machine.platforms import machine_platform
 from harness.plugins import load_plugins
 from harness.selection import cases_folder, names
 from harness.selftest import PRESETS, Plan, run
-from harness.store.results import write_whole
+from harness.store.files import write_whole
 
 
 def try_harness(**options: Any) -> int:

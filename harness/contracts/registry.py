@@ -125,10 +125,15 @@ def ops() -> Mapping[str, Op]:
     if not _loaded:
         _loaded = True
         for family in FAMILIES:
-            package = importlib.import_module(f"harness.contracts.{family}")
-            for module in pkgutil.iter_modules(package.__path__):
-                importlib.import_module(f"{package.__name__}.{module.name}")
+            import_all(f"harness.contracts.{family}")
     return _ops
+
+
+def import_all(name: str) -> None:
+    """Imports a package and its modules, which declare what they have."""
+    package = importlib.import_module(name)
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{name}.{module.name}")
 
 
 def op(name: str) -> Op:

@@ -20,6 +20,6 @@ from harness.faults import (  # noqa: F401  # importing declares them
     waiting,
     writing,
 )
-from harness.faults.shelf import CHECKS, FAULTS, Fault, eager, fault, right
+from harness.faults.shelf import FAULTS, Fault, eager, fault, right
 
-__all__ = ["CHECKS", "FAULTS", "Fault", "eager", "fault", "right"]
+__all__ = ["FAULTS", "Fault", "eager", "fault", "right"]

@@ -6,29 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.checks.outcome import CHECKS, check_of
 from harness.contracts import Case, Drawn, Expected, Filtered, Inputs, op
 from harness.contracts._torch import torch
 from harness.errors import UsageError
 from harness.providers import Provider, implements, providers
 
 EVERYWHERE = frozenset({"cuda", "rocm", "cpu"})
-# checks by the reason that a mismatch has, and by the status of what is none
-_OF_REASON = {
-    "numerics": "tolerance",
-    "support": "support",
-    "distribution": "distribution",
-    "silently-greedy": "distribution",
-    "ignored-flag": "distribution",
-    "reused-random": "distribution",
-    "invariant": "invariants",
-    "unwritten": "memory",
-    "out-of-bounds": "memory",
-    "input-changed": "memory",
-    "shape": "form",
-    "dtype": "form",
-}
-_OF_STATUS = {"missing": "resolve", "nondeterministic": "determinism"}
-CHECKS = ("tolerance", "support", "distribution", "determinism", "invariants", "memory", "form", "resolve", "isolation")
 _SMALL: dict[str, dict[str, Any]] = {
     "merge_state": {"tokens": 3, "heads": 2, "dim": 16, "dtype": "fp32"},
     "mla_decode": {"batch": 2, "heads": 5, "length": 9, "dtype": "fp32"},
@@ -36,16 +20,6 @@ _SMALL: dict[str, dict[str, Any]] = {
     "top_k_top_p_sample": {"batch": 3, "vocab": 111, "k": 10, "p": 1.0, "form": "scalar", "dtype": "fp32", "values": "random"},
     "chain_verify": {"batch": 2, "slots": 4, "vocab": 111},
 }
-
-
-def check_of(status: str, reason: str, values: Mapping[str, Any]) -> str:
-    """The check that says `status` and `reason` of a case with these axes: invariants where the case is about a relation between
-    calls; what a provider raises, or how it ends, is told by isolation."""
-    if status == "mismatch" and "relation" in values:
-        return "invariants"
-    if status == "mismatch":
-        return _OF_REASON.get(reason, "")
-    return _OF_STATUS.get(status, "isolation")
 
 
 @dataclass(frozen=True)

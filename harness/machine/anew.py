@@ -7,17 +7,15 @@ from typing import Any
 
 import torch
 
-from harness.checks.distribution import chance_of_the_same
+from harness.checks.distribution import tells
 from harness.contracts import Drawn, Expected
 from harness.store.results import Result
-
-_SURE = 1e-9  # how rarely two honest calls may draw the same
 
 
 def draws_anew(outputs: dict[str, Any], golden: dict[str, Expected], call: Callable[[], dict[str, Any]], result: Result) -> None:
     """Judges a cell that passed, where what it draws tells one call from another; `call` makes the second."""
-    drawn = {name: expected for name, expected in golden.items() if isinstance(expected, Drawn) and expected.ids is None}
-    telling = [name for name, expected in drawn.items() if isinstance(outputs.get(name), torch.Tensor) and chance_of_the_same(outputs[name], expected) < _SURE]
+    drawn = {name: expected for name, expected in golden.items() if isinstance(expected, Drawn)}
+    telling = [name for name, expected in drawn.items() if isinstance(outputs.get(name), torch.Tensor) and tells(outputs[name], expected)]
     if not telling:
         return
     before = {name: outputs[name].clone() for name in telling}

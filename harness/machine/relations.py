@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import msgspec
 import torch
 
 from harness.checks.agreement import agree, differ, identical, raw, room
+from harness.checks.distribution import tells
 from harness.checks.outcome import Outcome
 from harness.contracts import Case, Close, Drawn, Expected, Filtered, Inputs, Op, Relation, Semantics, fingerprint, op
 from harness.machine.exchange import prints
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from harness.machine.execute import Bench
 
 _CPU_ROOM = 1 << 28  # bytes that varied inputs may take on a CPU, beside other workers
-_SURE = 1e-9  # how rarely two honest replays may draw the same
 
 
 @dataclass
@@ -215,7 +214,7 @@ def _compare_replays(replay: Replayed, declared: Op, golden: dict[str, Expected]
             continue
         outcome = identical(before, after, room(after, expected) if not isinstance(expected, Filtered) else None)
         if isinstance(expected, Drawn):
-            if outcome.right and _tells(expected, after):
+            if outcome.right and tells(after, expected):
                 result.status, result.reason = "mismatch", "reused-random"
                 result.detail = f"Output {name!r}: two replays of one graph drew the same {after.numel()} tokens"
         elif not outcome.right and "repeat" in promises:
@@ -227,15 +226,6 @@ def _named(declared: Op, returned: Any) -> dict[str, Any]:
     if isinstance(returned, dict):
         return returned
     return dict(zip(declared.outputs, returned if isinstance(returned, tuple) else (returned,), strict=False))
-
-
-def _tells(expected: Drawn, ids: torch.Tensor) -> bool:
-    """Whether two honest replays would hardly draw the same ids."""
-    p = expected.weights * expected.allowed
-    p = p / p.sum(1, keepdim=True).clamp_min(1e-300)
-    alike = p.square().sum(1).clamp(1e-300, 1)
-    draws = ids.numel() // max(1, len(p)) if expected.ids is None else max(1, expected.draws)
-    return float(alike.log().sum()) * draws < math.log(_SURE)
 
 
 def _sign(called: _Called, result: Result) -> None:

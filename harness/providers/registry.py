@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from harness.contracts import Case, op
 from harness.contracts.inputs import FLAVOURS, flavour_of
+from harness.contracts.registry import import_all
 from harness.errors import UsageError
 from harness.providers.libraries import LIBRARIES, PROMISES, Library
 
@@ -161,9 +160,7 @@ def providers() -> Mapping[tuple[str, str], Provider]:
     if not _loaded:
         _loaded = True
         for name in PACKAGES:
-            package = importlib.import_module(f"harness.providers.{name}")
-            for module in pkgutil.iter_modules(package.__path__):
-                importlib.import_module(f"{package.__name__}.{module.name}")
+            import_all(f"harness.providers.{name}")
     return _providers
 
 

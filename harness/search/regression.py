@@ -5,34 +5,23 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from harness.checks.outcome import check_of
 from harness.contracts import op
-from harness.store.results import Result, write_whole
+from harness.store.files import write_whole
+from harness.store.results import Result
 
 FILE = Path("regressions") / "found.toml"
-# reason of a mismatch, or status -> class of the bug and what catches it; else numerics, by the reason's own check
-_CLASSES = {
-    "numerics": ("numerics", "tolerance"),
-    "unwritten": ("numerics", "tolerance"),
-    "support": ("sampler", "support"),
-    "distribution": ("sampler", "distribution"),
-    "silently-greedy": ("sampler", "distribution"),
-    "ignored-flag": ("sampler", "distribution"),
-    "reused-random": ("sampler", "distribution"),
-    "missing": ("missing", "resolve"),
-    "crash": ("crash", "isolation"),
-    "hang": ("crash", "isolation"),
-    "out-of-memory": ("crash", "isolation"),
-    "build-failed": ("crash", "isolation"),
-}
+# check -> class of the bug; else numerics
+_CLASSES = {"support": "sampler", "distribution": "sampler", "resolve": "missing", "isolation": "crash"}
 
 
 def row_of(result: Result) -> str:
     """The row of a finding, named by its cell; its link is for the reader to fill in."""
     axes = op(result.op).axes.by_name
     values = ", ".join(f"{name} = {json.dumps(value)}" for name, value in result.values.items() if value != axes[name].default)
-    kind, check = _CLASSES.get(result.reason) or _CLASSES.get(result.status) or ("numerics", result.reason or result.status)
+    check = check_of(result.status, result.reason, result.values)
     said = f"{result.provider}: {result.status}" + (f" ({result.reason})" if result.reason else "") + (f", inputs of seed {result.seed}" if result.seed else "")
-    fields = {"id": result.cell, "link": "not reported yet", "kind": kind, "wrong": said, "right": "as the reference"}
+    fields = {"id": result.cell, "link": "not reported yet", "kind": _CLASSES.get(check, "numerics"), "wrong": said, "right": "as the reference"}
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items()]
     return "\n".join(["[[bug]]", *lines, f'check = ["{check}"]', f'case = [{{ op = "{result.op}", axes = {{ {values} }} }}]'])
 

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import msgspec
 
@@ -162,24 +161,3 @@ def read(path: Path) -> Iterator[Result]:
             yield decode(line)
         except msgspec.DecodeError as error:
             raise UsageError(f"{path}:{number} is not a result line ({error}); remove the line or the file") from error
-
-
-def write_whole(path: Path, data: bytes | str) -> None:
-    """Writes a file whole or not at all: temporary file, fsync, rename. Raises UsageError when the path is not writable."""
-    payload: Any = data.encode() if isinstance(data, str) else data
-    target = path.resolve()  # a link stays one
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        if target.is_char_device() or target.is_fifo():  # written to, never replaced
-            target.write_bytes(payload)
-            return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            file.write(payload)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from harness.errors import UsageError
-from harness.store.results import write_whole
+from harness.store.files import write_whole
 
 SCHEMA = 1
 _RANK = {"pass": 2, "refused": 1, "unsupported": 1}  # anything else is worse: it takes the process or the answer with it

@@ -13,6 +13,9 @@ from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.models import Geometry
 from harness.contracts.paging import LENGTHS, page_table, ragged
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations import strided, varied
+from harness.contracts.relations.requests import bounds
+from harness.contracts.relations.tables import backwards, each
 
 _AXES = (
     number("batch", "b", "requests"),
@@ -21,6 +24,12 @@ _AXES = (
     words("lengths", LENGTHS, "token counts of the requests", default="uniform"),
     words("start", ("begin", "later"), "later: the wanted tokens start at a hashed position of each request, at a page", default="begin"),
 )
+
+_REQUESTS = ("req_pool_indices", "lengths", "starts", "ahead", "counts")
+
+
+def _ended(x: Any) -> Any:
+    return varied(x, indptr=bounds(x.counts, x.device))
 
 
 def _draw(case: Case, draw: Draw) -> Inputs:
@@ -62,6 +71,10 @@ class kv_indices:
 
     axes = _AXES
     outputs = ("kv_indices",)
+    relations = {
+        "slots": backwards("batch", *_REQUESTS, entries={"kv_indices": lambda x: x.counts}, remake=_ended),
+        "strided": strided("req_to_token"),
+    }
     semantics: dict[str, tuple[str, ...]] = {}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
@@ -91,6 +104,10 @@ class kv_page_table:
 
     axes = _AXES
     outputs = ("page_table",)
+    relations = {
+        "slots": backwards("batch", *_REQUESTS, entries={"page_table": each("batch")}, remake=_ended),
+        "strided": strided("req_to_token"),
+    }
     semantics: dict[str, tuple[str, ...]] = {}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:

@@ -22,7 +22,9 @@ def _order(count: int, device: str) -> torch.Tensor:
     return torch.arange(count - 1, -1, -1, device=device)
 
 
-def _several(axis: str, most: int | None = None) -> Any:
+def several(axis: str, most: int | None = None) -> Any:
+    """Why a law of several rows says nothing of a case with one, or with more than `most`."""
+
     def unfit(case: Case) -> str | None:
         count = case.point[axis]
         if count < 2:
@@ -53,8 +55,8 @@ def row_by_row(axis: str, *names: str) -> dict[str, Relation]:
         return [_chosen(x, torch.tensor([row], device=x.device), axis, names) for row in range(x.case.point[axis])]
 
     return {
-        "slots": Relation("the rows in another order", slots, unslot, promise="slots", unfit=_several(axis)),
-        "alone": Relation("each row alone", alone, joined, promise="alone", unfit=_several(axis, ALONE)),
+        "slots": Relation("the rows in another order", slots, unslot, promise="slots", unfit=several(axis)),
+        "alone": Relation("each row alone", alone, joined, promise="alone", unfit=several(axis, ALONE)),
     }
 
 

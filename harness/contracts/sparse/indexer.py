@@ -12,8 +12,10 @@ from harness.contracts.expected import Exact, Judged
 from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
-from harness.contracts.relations import strided
+from harness.contracts.relations import strided, varied
+from harness.contracts.relations.requests import bounds
 from harness.contracts.relations.rows import row_by_row
+from harness.contracts.relations.tables import backwards
 
 SCORES = ("random", "ties", "flat", "narrow", "wide")
 
@@ -149,6 +151,7 @@ class topk_page_table:
 
     axes = (number("length", "s", "columns of the page table", search=(1, 40_000)), *_TABLE)
     outputs = ("slots",)
+    relations = row_by_row("rows", "page_table", "indices") | {"strided": strided("page_table")}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         table = draw.integers(case.rows, case.length, low=0, high=1 << 30).to(torch.int32)
@@ -167,6 +170,10 @@ class topk_page_table:
         return Work(0, 12 * case.rows * case.k)
 
 
+def _counted(x: Any) -> Any:
+    return varied(x, kv_indptr=bounds((x.slots >= 0).sum(-1).tolist(), x.device))
+
+
 @contract("sparse")
 class valid_kv_indices:
     """Rows of slots with gaps, closed up: slots int32 [rows, k] (-1: none), kv_indptr int32 [rows + 1] -> kv_indices int32 [rows * k]
@@ -174,6 +181,7 @@ class valid_kv_indices:
 
     axes = _TABLE
     outputs = ("kv_indices",)
+    relations = {"slots": backwards("rows", "slots", entries={"kv_indices": lambda x: x.kv_indptr.diff().tolist()}, remake=_counted)}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         slots = _chosen(case, draw, 1 << 30)

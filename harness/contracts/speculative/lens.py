@@ -7,6 +7,7 @@ from harness.contracts.axes import Case, words
 from harness.contracts.expected import Exact
 from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations.rows import row_by_row
 from harness.contracts.speculative.chain import BATCH
 
 WIDTH = words("width", ("i32", "i64"), "integer width of the lengths of sequences and budgets", default="i32")
@@ -23,6 +24,7 @@ class dspark_cap_len:
 
     axes = (BATCH, WIDTH)
     outputs = ("capped", "trim")
+    relations = row_by_row("batch", "correct_len", "verify_lens")
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         return Inputs(case, draw.device, correct_len=_lens(draw, case.batch, 9), verify_lens=_lens(draw, case.batch, 9, case.width) + 1)
@@ -46,6 +48,7 @@ class dspark_finalize_lens:
 
     axes = (BATCH, WIDTH)
     outputs = ("commit_lens", "new_seq_lens", "trim")
+    relations = row_by_row("batch", "correct_len", "cap_trim_lens", "prefix_lens")
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         prefix = _lens(draw, case.batch, 1 << 30, case.width)
@@ -76,6 +79,7 @@ class dspark_select_mixed:
 
     axes = (BATCH,)
     outputs = ("correct_len", "bonus", "cap_trim_lens")
+    relations = row_by_row("batch", "greedy_mask", *(f"{kind}_{part}" for kind in ("greedy", "sampling") for part in ("len", "bonus", "trim")))
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         made: dict[str, torch.Tensor] = {"greedy_mask": draw.integers(case.batch, low=0, high=2).bool()}

@@ -8,6 +8,7 @@ from harness.contracts.expected import Exact
 from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.paging import LENGTHS, ragged
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations.tables import backwards, each
 from harness.contracts.speculative import trees
 
 MODES = ("full", "qlen", "packed")
@@ -39,6 +40,20 @@ class tree_build:
     )
     outputs = ("tree_mask", "positions", "retrive_index", "retrive_next_token", "retrive_next_sibling")
     mutates = outputs
+    relations = {
+        "slots": backwards(
+            "batch",
+            "parent_list",
+            "selected_index",
+            "seq_lens",
+            entries={
+                "tree_mask": lambda x: _sizes(x),
+                "positions": each("batch", "slots"),
+                "retrive_next_token": each("batch"),
+                "retrive_next_sibling": each("batch"),
+            },
+        )
+    }
 
     def impossible(self, case: Case) -> str | None:
         """Why there is no such case, or None."""
@@ -108,6 +123,14 @@ class tree_build:
     def work(self, case: Case) -> Work:
         cells = case.batch * case.slots
         return Work(cells * case.slots, cells * (case.slots + 4 * 8 + 2 * 8))
+
+
+def _sizes(x: Inputs) -> list[int]:
+    """Entries of each request in the mask."""
+    lengths: list[int] = x.seq_lens.tolist()
+    if x.case.mode == "full":
+        return [x.case.slots * (n + x.case.slots) for n in lengths]
+    return [x.tree_mask.numel() // len(lengths)] * len(lengths)
 
 
 def tree_parents(x: Inputs) -> torch.Tensor:

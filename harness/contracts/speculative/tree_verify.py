@@ -10,6 +10,8 @@ from harness.contracts.axes import Case, number, real, words
 from harness.contracts.expected import Drawn, Exact, Judged
 from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.relations import Relation
+from harness.contracts.relations.tables import backwards, each
 from harness.contracts.sampling.drawing import AGAIN
 from harness.contracts.speculative import chances, emitted, tree_laws, trees
 from harness.contracts.speculative.chain import BATCH, VOCAB
@@ -47,6 +49,18 @@ class tree_verify_greedy:
     axes = (BATCH, SLOTS, SHAPE, words("values", ("random", "accepted", "rejected", "twins"), "input family", default="random"))
     outputs = ("accept_token_num", "accept_index", "predicts")
     mutates = outputs
+    # accept_index numbers the rows of the batch
+    relations = {
+        "slots": backwards(
+            "batch",
+            "parent",
+            "candidates",
+            "retrive_next_token",
+            "retrive_next_sibling",
+            "target_predict",
+            entries={"accept_token_num": each("batch"), "predicts": each("batch", "slots")},
+        )
+    }
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         """random: a child is predicted in three nodes of four; accepted: always; rejected: never; twins: siblings all alike."""
@@ -128,6 +142,7 @@ class tree_verify_sample:
     )
     outputs = ("accept_token_num", "accept_index", "predicts")
     mutates = (*outputs, "draft_probs")
+    relations: dict[str, Relation] = {}
 
     def impossible(self, case: Case) -> str | None:
         return tree_laws.impossible(case)

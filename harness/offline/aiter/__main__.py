@@ -9,7 +9,7 @@ import click
 
 from harness.errors import UsageError
 from harness.offline.aiter.facts import read_tree, written
-from harness.store.results import write_whole
+from harness.store.files import write_whole
 
 
 @click.command()

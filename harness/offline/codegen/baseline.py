@@ -12,7 +12,7 @@ import msgspec
 
 from harness.errors import UsageError
 from harness.offline.codegen.rows import Kernel, Row
-from harness.store.results import write_whole
+from harness.store.files import write_whole
 
 Figures = dict[str, Any]
 Entry = dict[str, Figures] | str  # kernels by name, or why there are none

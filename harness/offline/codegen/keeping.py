@@ -18,7 +18,7 @@ from harness.offline.codegen.cells import Listed
 from harness.offline.codegen.rows import Row
 from harness.offline.sources import Source, cache_folder
 from harness.offline.targets import Target
-from harness.store.results import write_whole
+from harness.store.files import write_whole
 
 _HARNESS = Path(__file__).resolve().parents[2]
 _ELSEWHERE = "give another folder in KERNEL_PARITY_CACHE, or keep nothing with --fresh"

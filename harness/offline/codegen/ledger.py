@@ -22,7 +22,8 @@ class Judged(NamedTuple):
 
 def judge(rows: Sequence[tuple[Row, Listed]], found: Iterable[Finding], ledger: Ledger, versions: Mapping[str, str], jumps: set[tuple[str, str]]) -> Judged:
     """Findings against the entries for their targets. An entry's `platforms` are targets; its `where` takes the case's axes, `kernel` (its name
-    in the binary, without `#2`) and `triton` (the version). `jumps`: the (target, cell) pairs whose jumps could be judged."""
+    in the binary, without `#2`) and `triton` (the version). An entry whose kernel is not among those of a cell that it speaks of is gone too.
+    `jumps`: the (target, cell) pairs whose jumps could be judged."""
     entries = [entry for entry in ledger.entries if entry.kind == "known" and entry.status in KINDS]
     of_cell: dict[tuple[str, str], list[Finding]] = {}
     for finding in found:
@@ -30,7 +31,8 @@ def judge(rows: Sequence[tuple[Row, Listed]], found: Iterable[Finding], ledger: 
     result = Judged([], [], [])
     for row, cell in rows:
         here = {name: _as_result(row, cell, name, versions) for name in {"", *(kernel.name.partition("#")[0] for kernel in row.kernels)}}
-        covering = [entry for entry in entries if row.target in entry.platforms and any(entry.covers(shown) for shown in here.values())]
+        asked = {name: _as_result(row, cell, name, versions) for name in _named(entries)} | here
+        covering = [entry for entry in entries if row.target in entry.platforms and any(entry.covers(shown) for shown in asked.values())]
         used: set[int] = set()
         for finding in of_cell.get((row.target, row.cell), ()):
             shown = here[finding.kernel.partition("#")[0]]
@@ -45,6 +47,12 @@ def judge(rows: Sequence[tuple[Row, Listed]], found: Iterable[Finding], ledger: 
             if judgeable and id(entry) not in used and entry.happens == "always":
                 result.gone.append((row.target, row.cell, entry))
     return result
+
+
+def _named(entries: Iterable[Entry]) -> set[str]:
+    """The kernels that entries name, compiled or not."""
+    wanted = [entry.where.get("kernel", ()) for entry in entries]
+    return {name for names in wanted for name in ([names] if isinstance(names, str) else names)}
 
 
 def _as_result(row: Row, cell: Listed, kernel: str, versions: Mapping[str, str]) -> Result:

@@ -18,7 +18,7 @@ from harness.offline.symbols import greedy, inventory
 from harness.offline.symbols.facts import Config, Scenario, load_config, load_scenarios
 from harness.offline.symbols.scan import Hit, Scan, merged
 from harness.offline.symbols.tree import Tree
-from harness.store.results import write_whole
+from harness.store.files import write_whole
 
 _AFTERWARDS = ("__init__.py", "accepted.py", "showing.py")  # what a kept scan does not hang on
 
