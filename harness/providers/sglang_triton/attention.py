@@ -55,10 +55,10 @@ class Decode:
         scales = (x.scale * x.k_scale, x.v_scale) if self.folded else (x.scale, x.k_scale, x.v_scale)
         self.args = (x.q, x.k_flat, x.v_flat, out, indptr, indices, logits, lse, splits, parts, *scales)
         self.flags = {"logit_cap": x.soft_cap, "sinks": x.sinks}
-        self.page = case.page
+        self.optional: dict[str, Any] = {"page_size": case.page}
 
     def run(self) -> Any:
-        call(self.function, *self.args, **self.flags, optional={"page_size": self.page})
+        call(self.function, *self.args, **self.flags, optional=self.optional)
 
 
 @implements(
