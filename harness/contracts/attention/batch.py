@@ -90,6 +90,14 @@ class AttentionInputs(Inputs):
         ids = self.kv_indices[at] if len(self.kv_indices) else torch.zeros_like(at, dtype=torch.int32)
         return ids.masked_fill(column >= counts[:, None], 0).contiguous()
 
+    def modified(self, rows: torch.Tensor, position: torch.Tensor, key: torch.Tensor) -> dict[str, torch.Tensor]:
+        """`factor` and `bias` of attend for these rows of q [r, nq], their positions [r, nq, 1] and the keys [1, 1, nk]: none here."""
+        return {}
+
+    def modified_one(self, request: int) -> dict[str, torch.Tensor]:
+        """The same for the second formula, of one request, without the leading dimension."""
+        return {}
+
     def tokens(self, lengths: list[int] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """(indptr int32 [batch + 1], token slots int64) of each request's first `lengths` keys (default: all)."""
         chosen = self.slots if lengths is None else [slots[:n] for slots, n in zip(self.slots, lengths, strict=True)]

@@ -139,7 +139,8 @@ def golden(x: AttentionInputs, semantics: Semantics, visible: Visible) -> dict[s
             q, k = _queries(x, stack, rows, slots, how)
             v = x.v_flat[slots].double() * x.v_scale
             kwargs = {"dot": how.dot, "extra": how.extra, "floor": how.floor}
-            part = attend(q, k, v, x.scale, visible=visible(stack, at), soft_cap=x.soft_cap, sinks=x.sinks, **kwargs)
+            modified = x.modified(rows, at.position, at.key)
+            part = attend(q, k, v, x.scale, visible=visible(stack, at), soft_cap=x.soft_cap, sinks=x.sinks, **modified, **kwargs)
             for name, values in parts.items():
                 values[rows[real]] = getattr(part, name)[real]
     lse = parts["lse"]
@@ -172,7 +173,8 @@ def second(x: AttentionInputs, visible: Visible, semantics: Semantics) -> dict[s
             q = torch.cat((q.to(x.k_pool.dtype).double(), q), -1)
             k = torch.cat((k, k.new_zeros(k.shape)), -1)
             k[cached:] = k[cached:].roll(k.shape[-1] // 2, -1)
-        o[rows], lse[rows] = attend_by_chunks(q, k, v, x.scale, visible=seen, soft_cap=x.soft_cap, sinks=x.sinks, chunk=max(7, len(slots) // 5))
+        kwargs = {"visible": seen, "soft_cap": x.soft_cap, "sinks": x.sinks, **x.modified_one(request)}
+        o[rows], lse[rows] = attend_by_chunks(q, k, v, x.scale, **kwargs, chunk=max(7, len(slots) // 5))
     if x.sinks is not None and semantics["lse_sinks"] == "sinks":
         lse = torch.logaddexp(lse, x.sinks.double())
     return {"o": o, "lse": lse}
