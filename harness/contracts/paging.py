@@ -23,11 +23,11 @@ class Pages:
     slots: list[torch.Tensor]
     count: int
 
-    def fill_unowned(self, pool: torch.Tensor) -> torch.Tensor:
-        """The pool [pages, page_size, ...] with STRAY in every slot that no request owns, page tails included; in place."""
+    def fill_unowned(self, pool: torch.Tensor, value: float = STRAY) -> torch.Tensor:
+        """The pool [pages, page_size, ...] with the value in every slot that no request owns, page tails included; in place."""
         stray = torch.ones(pool.shape[0] * pool.shape[1], dtype=torch.bool, device=pool.device)
         stray[torch.cat(self.slots)] = False
-        pool.view(-1, *pool.shape[2:])[stray] = STRAY
+        pool.view(-1, *pool.shape[2:])[stray] = value
         return pool
 
 

@@ -12,7 +12,7 @@ from harness.contracts.paging import Pages, page_table
 HEADS_IN, HEADS_OUT = {"q": 1, "sinks": 0}, {"o": 1, "lse": 1}  # the axis of the query heads
 
 CACHES = ("samekv", "e4m3fn", "e4m3fnuz")
-VALUES = ("random", "peaked", "flat", "low")
+VALUES = ("random", "peaked", "flat", "low", "poisoned")
 K_SCALE, V_SCALE = 0.25, 0.5
 
 SHAPE = (
@@ -38,7 +38,7 @@ FLAGS: tuple[Axis, ...] = (
     ),
     words("sinks", ("nosinks", "sinks"), "a learned logit a head that takes mass and has no value", default="nosinks"),
     words("scales", ("unit", "scaled"), f"scaled: keys in the pool count times {K_SCALE}, values times {V_SCALE}", default="unit"),
-    words("values", VALUES, "queries random; eight times larger (peaked); zero (flat); every logit below -40,000 (low)", default="random"),
+    words("values", VALUES, "queries random; eight times larger (peaked); zero (flat); every logit below -40,000 (low); pool NaN wherever no request has a key (poisoned)", default="random"),
 )
 WINDOW = number("window", "w", "sliding window: a query sees its own position and this many before it; -1: no window", default=-1)
 
@@ -144,6 +144,8 @@ def draw_batch(case: Case, draw: Draw, q_len: list[int], kv_len: list[int], *, c
     sinks = draw.normal(case.heads, dtype=torch.bfloat16).float() if case.sinks == "sinks" else None
     v = pages.fill_unowned(draw.normal(pages.count, case.page, case.kv_heads, v_dim(case))).to(pool)
     k, slots, indices = k.to(pool), pages.slots, pages.indices
+    if case.values == "poisoned":
+        k, v = pages.fill_unowned(k, math.nan), pages.fill_unowned(v, math.nan)
     if top_page and len(indices):
         shift = top_page - int(indices.max())
         k, v = _behind(shift, k), _behind(shift, v)
