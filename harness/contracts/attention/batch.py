@@ -38,7 +38,12 @@ FLAGS: tuple[Axis, ...] = (
     ),
     words("sinks", ("nosinks", "sinks"), "a learned logit a head that takes mass and has no value", default="nosinks"),
     words("scales", ("unit", "scaled"), f"scaled: keys in the pool count times {K_SCALE}, values times {V_SCALE}", default="unit"),
-    words("values", VALUES, "queries random; eight times larger (peaked); zero (flat); every logit below -40,000 (low); pool NaN wherever no request has a key (poisoned)", default="random"),
+    words(
+        "values",
+        VALUES,
+        "queries random; eight times larger (peaked); zero (flat); every logit below -40,000 (low); pool NaN wherever no request has a key (poisoned)",
+        default="random",
+    ),
 )
 WINDOW = number("window", "w", "sliding window: a query sees its own position and this many before it; -1: no window", default=-1)
 

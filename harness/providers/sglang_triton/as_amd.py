@@ -62,7 +62,7 @@ class _Rotated(_Gfx950):
 def _declared(op: str, arch: str = "gfx950", kind: str = "", **declared: Any) -> Any:
     """`implements` of an op by what is launched on the arch; `kind` tells two kernels of one op apart."""
     name = "_".join(filter(None, ("sglang_triton", kind, arch)))
-    return implements(op, library="sglang", name=name, platforms=INTERPRETED, notes=(NOTE.format(arch),), **declared)
+    return implements(op, library="sglang", name=name, platforms=INTERPRETED, notes=(NOTE.format(arch),), variant=True, **declared)
 
 
 @_declared("decode_attention", semantics={**DOT, "arithmetic": "by-group"}, accepts=no_window)

@@ -51,12 +51,15 @@ def _tempered(case: Case) -> str | None:
     platforms=EVERYWHERE,
     semantics={**DOT, "arithmetic": "cache", "temperature": "inverse"},
     accepts=_tempered,
+    variant=True,
 )
 class PositionedUnifiedInverse(PositionedUnified):
     """extend_attention_fwd_unified, judged by the temperature that it has instead of the other kernels'."""
 
 
-@implements("positioned_attention", library="sglang", name="sglang_triton_normal", platforms=EVERYWHERE, semantics={"arithmetic": "products"}, accepts=_one_query)
+@implements(
+    "positioned_attention", library="sglang", name="sglang_triton_normal", platforms=EVERYWHERE, semantics={"arithmetic": "products"}, accepts=_one_query
+)
 class PositionedNormal(_Positioned, DecodeNormal):
     """decode_attention_fwd_normal."""
 

@@ -66,6 +66,7 @@ class SparsePrefill(_Prefill):
     semantics={"fp32_dot": "tf32"},
     accepts=_like_queries,
     notes=(BF16_GONE_ROUND,),
+    variant=True,
 )
 class SparsePrefillWide(_Prefill):
     """The same kernel as it is built for a pool past 2^31 numbers; on a device its wrapper alone decides that."""
@@ -144,7 +145,7 @@ class PageTablePrefill:
         return call(self.transform, self.x.page_table[:: self.x.case.group], self.x.indices, self.lengths)
 
 
-@implements("topk_page_table", library="sglang", name="sglang_triton_expanded", platforms=EVERYWHERE)
+@implements("topk_page_table", library="sglang", name="sglang_triton_expanded", platforms=EVERYWHERE, variant=True)
 class PageTableExpanded(PageTablePrefill):
     """As speculative decoding calls it: several queries a request, each query with a row of the table."""
 
