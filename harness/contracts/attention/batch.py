@@ -12,7 +12,7 @@ from harness.contracts.paging import Pages, page_table
 HEADS_IN, HEADS_OUT = {"q": 1, "sinks": 0}, {"o": 1, "lse": 1}  # the axis of the query heads
 
 CACHES = ("samekv", "e4m3fn", "e4m3fnuz")
-VALUES = ("random", "peaked", "flat", "low", "poisoned")
+VALUES = ("random", "peaked", "flat", "low", "far", "poisoned")
 K_SCALE, V_SCALE = 0.25, 0.5
 
 SHAPE = (
@@ -41,7 +41,7 @@ FLAGS: tuple[Axis, ...] = (
     words(
         "values",
         VALUES,
-        "queries random; eight times larger (peaked); zero (flat); every logit below -40,000 (low); pool NaN wherever no request has a key (poisoned)",
+        "queries random; 8 times larger (peaked); 128 times (far); zero (flat); every logit below -40,000 (low); pool NaN wherever no request has a key (poisoned)",
         default="random",
     ),
 )
@@ -141,7 +141,7 @@ def draw_batch(case: Case, draw: Draw, q_len: list[int], kv_len: list[int], *, c
     dtype, pool = dtype_of(case.dtype), cache_dtype(case)
     total = sum(q_len)
     # with a soft cap, logits (deviation 4/3) are scaled to more than twice the cap; then it decides the outcome
-    size = 2.0 ** math.ceil(math.log2(2 * case.soft_cap)) if case.soft_cap else {"peaked": 8.0, "flat": 0.0}.get(case.values, 1.0)
+    size = 2.0 ** math.ceil(math.log2(2 * case.soft_cap)) if case.soft_cap else {"peaked": 8.0, "far": 128.0, "flat": 0.0}.get(case.values, 1.0)
     q = draw.normal(total, case.heads, case.dim) * size
     k = draw.normal(pages.count, case.page, case.kv_heads, case.dim)
     if case.values == "low":

@@ -113,9 +113,7 @@ class VerifySplit:
             raise Unsupported("SGLang's can_handle declines the case")
 
 
-@implements(
-    "verify_attention", library="sglang", name="sglang_triton_splitkv_warm", platforms={"interpret"}, semantics=_PREFIX, accepts=_chains, variant=True
-)
+@implements("verify_attention", library="sglang", name="sglang_triton_splitkv_warm", platforms={"interpret"}, semantics=_PREFIX, accepts=_chains, variant=True)
 class VerifySplitWarm(VerifySplit):
     """verify_splitkv_fwd with buffers that hold numbers, as after other calls. Fresh ones may hold NaN, which an idle split lets
     through: the ledger has that, and it would hide all else that is wrong with such a request."""
