@@ -41,7 +41,8 @@ FLAGS: tuple[Axis, ...] = (
     words(
         "values",
         VALUES,
-        "queries random; 8 times larger (peaked); 128 times (far); zero (flat); every logit below -40,000 (low); pool NaN wherever no request has a key (poisoned)",
+        "queries random; 8 times larger (peaked); 128 times (far); zero (flat); every logit below -40,000 (low); "
+        "pool NaN wherever no request has a key (poisoned)",
         default="random",
     ),
 )

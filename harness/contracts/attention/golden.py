@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from harness.contracts import rounding
 from harness.contracts._torch import torch
@@ -143,9 +144,8 @@ def golden(x: AttentionInputs, semantics: Semantics, visible: Visible) -> dict[s
             at, rows, slots, real = _rows(x, stack, low, min(low + step, queries))
             q, k = _queries(x, stack, rows, slots, at, how)
             v = _held(x.v_flat, slots, at) * x.v_scale
-            kwargs = {"dot": how.dot, "extra": how.extra, "floor": how.floor}
-            modified = x.modified(rows, at.position, at.key)
-            part = attend(q, k, v, x.scale, visible=visible(stack, at), soft_cap=x.soft_cap, sinks=x.sinks, **modified, **kwargs)
+            kwargs: dict[str, Any] = {"dot": how.dot, "extra": how.extra, "floor": how.floor, **x.modified(rows, at.position, at.key)}
+            part = attend(q, k, v, x.scale, visible=visible(stack, at), soft_cap=x.soft_cap, sinks=x.sinks, **kwargs)
             for name, values in parts.items():
                 values[rows[real]] = getattr(part, name)[real]
     lse = parts["lse"]
@@ -178,7 +178,7 @@ def second(x: AttentionInputs, visible: Visible, semantics: Semantics) -> dict[s
             q = torch.cat((q.to(x.k_pool.dtype).double(), q), -1)
             k = torch.cat((k, k.new_zeros(k.shape)), -1)
             k[cached:] = k[cached:].roll(k.shape[-1] // 2, -1)
-        kwargs = {"visible": seen, "soft_cap": x.soft_cap, "sinks": x.sinks, **x.modified_one(request)}
+        kwargs: dict[str, Any] = {"visible": seen, "soft_cap": x.soft_cap, "sinks": x.sinks, **x.modified_one(request)}
         o[rows], lse[rows] = attend_by_chunks(q, k, v, x.scale, **kwargs, chunk=max(7, len(slots) // 5))
     if x.sinks is not None and semantics["lse_sinks"] == "sinks":
         lse = torch.logaddexp(lse, x.sinks.double())

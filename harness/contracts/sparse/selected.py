@@ -71,7 +71,7 @@ class _Selected:
         words(
             "values",
             VALUES,
-            "queries random; 128 times larger, past what exp can hold (far); a plain cache NaN where no query looks (poisoned)",
+            "queries random; 128 times larger (far); a plain cache NaN where no query looks (poisoned)",
             default="random",
         ),
     )

@@ -25,7 +25,7 @@ _UNITS = 256  # compute units of an MI355X
 def launching_for(arch: str) -> Iterator[None]:
     """While the block runs, SGLang's decode and extend wrappers take the device for one of that arch (gfx950, gfx1250). What they ask
     for and this SGLang does not know yet is left out."""
-    told = {
+    told: dict[str, Any] = {
         "_is_hip": True,
         "_is_gfx95": arch == "gfx950",
         "_is_gfx1250": arch == "gfx1250",
@@ -35,7 +35,9 @@ def launching_for(arch: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict("os.environ", {"SGLANG_MLA_DECODE_TUNE": "1"}))
         for module in map(importlib.import_module, _MODULES):
-            stack.enter_context(mock.patch.multiple(module, **{name: value for name, value in told.items() if hasattr(module, name)}))
+            for name, value in told.items():
+                if hasattr(module, name):
+                    stack.enter_context(mock.patch.object(module, name, value))
         yield
 
 
@@ -51,6 +53,8 @@ class _Gfx950:
 
 class _Rotated(_Gfx950):
     """A decode whose batch the server calls uneven, so that programs take the requests in a rotated order."""
+
+    optional: dict[str, Any]
 
     def prepare(self, x: Any, scratch: Any) -> None:
         import torch

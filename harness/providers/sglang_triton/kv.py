@@ -83,7 +83,8 @@ class Tiled:
             "sglang.kernels.ops.kvcache.cache_move:set_kv_buffer_prefix_valid_tiled", "sglang.srt.mem_cache.memory_pool:set_kv_buffer_prefix_valid_tiled"
         )
         self.k_pool, self.v_pool = (pool.view(-1, pool.shape[2] * pool.shape[3]) for pool in (x.k_pool, x.v_pool))
-        counts, left = [], len(x.loc)
+        counts: list[int] = []
+        left = len(x.loc)
         while left:
             counts.append(min(left, 1 + len(counts) % 3))
             left -= counts[-1]

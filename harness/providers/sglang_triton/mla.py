@@ -40,6 +40,8 @@ def no_fp8_rounding(x: Any) -> None:
 class MlaDecode:
     """Takes token slots, not pages. Gives no lse. fp32 dots are tf32 on a device (Triton's default)."""
 
+    optional: dict[str, Any]
+
     def prepare(self, x: Any, scratch: Any) -> None:
         import torch
 
@@ -53,7 +55,7 @@ class MlaDecode:
         self.logits = scratch.empty(x.case.batch, x.case.heads, most, 512, dtype=torch.float32)
         self.lse = scratch.empty(x.case.batch, x.case.heads, most, dtype=torch.float32)
         self.splits, self.most = torch.full((x.case.batch,), most, dtype=torch.int32, device=x.device), most
-        self.optional: dict[str, Any] = {"has_mla": True}
+        self.optional = {"has_mla": True}
 
     def run(self) -> Any:
         x, kv = self.x, self.kv

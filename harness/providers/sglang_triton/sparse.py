@@ -153,11 +153,10 @@ class PageTableExpanded(PageTablePrefill):
         super().prepare(x, scratch)
         if "page_table_is_expanded" not in inspect.signature(self.transform).parameters:
             raise Unsupported("this SGLang's kernel has no expanded tables")
-        lengths, left = [], x.case.rows
+        left, self.lengths = x.case.rows, []
         while left:
-            lengths.append(min(left, 1 + len(lengths) * 2 % 5))
-            left -= lengths[-1]
-        self.lengths = lengths
+            self.lengths.append(min(left, 1 + len(self.lengths) * 2 % 5))
+            left -= self.lengths[-1]
 
     def run(self) -> Any:
         return self.transform(self.x.page_table, self.x.indices, self.lengths, page_table_is_expanded=True)
