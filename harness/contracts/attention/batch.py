@@ -42,7 +42,7 @@ FLAGS: tuple[Axis, ...] = (
         "values",
         VALUES,
         "queries random; 8 times larger (peaked); 128 times (far); zero (flat); every logit below -40,000 (low); "
-        "pool NaN wherever no request has a key (poisoned)",
+        "pool NaN wherever no request has a key, slot 0 among them (poisoned)",
         default="random",
     ),
 )
@@ -138,7 +138,7 @@ def _behind(shift: int, pool: torch.Tensor) -> torch.Tensor:
 def draw_batch(case: Case, draw: Draw, q_len: list[int], kv_len: list[int], *, causal: bool, window: int = -1, top_page: int = 0) -> AttentionInputs:
     """The inputs of requests with these numbers of queries and keys; queries are the last positions of their request. top_page > 0: the
     highest page id in use, in a pool that large whose other pages hold 3.0."""
-    pages: Pages = page_table(draw, kv_len, case.page)
+    pages: Pages = page_table(draw, kv_len, case.page, first=case.values != "poisoned")
     dtype, pool = dtype_of(case.dtype), cache_dtype(case)
     total = sum(q_len)
     # with a soft cap, logits (deviation 4/3) are scaled to more than twice the cap; then it decides the outcome

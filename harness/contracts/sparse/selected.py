@@ -82,6 +82,8 @@ class _Selected:
     def inputs(self, case: Case, draw: Draw) -> SelectedInputs:
         dtype = dtype_of(case.dtype)
         indices = _indices(case, draw)
+        if case.values == "poisoned":
+            indices = indices.masked_fill(indices == 0, -1)
         q = draw.normal(case.tokens, case.heads, WIDTH) * (128.0 if case.values == "far" else 1.0)
         extra: dict[str, Any] = {}
         if case.cache == "packed":

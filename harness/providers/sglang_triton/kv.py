@@ -191,11 +191,13 @@ class IndicesMapped(Indices):
 
         super().prepare(x, scratch)
         _needs(self.kernel, "token_mapping")
-        known = x.req_to_token[x.req_pool_indices].flatten().unique()
-        self.mapping = known[known >= 0].flip(0).contiguous()
-        place = {slot: number for number, slot in enumerate(self.mapping.tolist())}
-        rows = [[place.get(slot, -1) for slot in row] for row in x.req_to_token.tolist()]
-        self.table = torch.tensor(rows, dtype=torch.int32, device=x.device)
+        spans = zip(x.req_to_token[x.req_pool_indices], x.ahead, x.counts, strict=True)
+        known = torch.cat([row[low : low + count] for row, low, count in spans]).unique()
+        known = known[known >= 0]
+        at = torch.searchsorted(known, x.req_to_token).clamp_max(max(0, len(known) - 1))
+        self.mapping = known.flip(0).contiguous()
+        wanted = known[at] == x.req_to_token if len(known) else torch.zeros_like(x.req_to_token, dtype=torch.bool)
+        self.table = torch.where(wanted, len(known) - 1 - at, -1).to(torch.int32)
 
     def run(self) -> None:
         x = self.x
