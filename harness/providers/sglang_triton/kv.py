@@ -192,7 +192,7 @@ class IndicesMapped(Indices):
         super().prepare(x, scratch)
         _needs(self.kernel, "token_mapping")
         spans = zip(x.req_to_token[x.req_pool_indices], x.ahead, x.counts, strict=True)
-        known = torch.cat([row[low : low + count] for row, low, count in spans]).unique()
+        known: Any = torch.unique(torch.cat([row[low : low + count] for row, low, count in spans]))
         known = known[known >= 0]
         at = torch.searchsorted(known, x.req_to_token).clamp_max(max(0, len(known) - 1))
         self.mapping = known.flip(0).contiguous()
