@@ -95,6 +95,10 @@ class MlaDecodeOnGfx950(_Rotated, MlaDecode):
 class ExtendOnGfx950(_Gfx950, Extend):
     """extend_attention_fwd with query tiles of the ragged batch in one row of programs, and outputs stored transposed."""
 
+    def prepare(self, x: Any, scratch: Any) -> None:
+        super().prepare(x, scratch)
+        self.flags["extend_seq_lens_cpu"] = x.q_len
+
 
 @_declared("extend_attention", "gfx1250", semantics={**DOT, "arithmetic": "cached-prefix", "lse_sinks": "sinks"}, accepts=as_many_keys)
 class ExtendOnGfx1250(_Gfx950, Extend):
