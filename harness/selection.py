@@ -122,7 +122,7 @@ def select(selection: Selection) -> list[Cell]:
         for provider in chosen if cases else []:
             platform, status, why = standing(provider, selection.machine)
             if not status and provider.variant and _quick(selection):
-                status, why = "unsupported", "a variant of another provider's call: run by name, in larger presets and under mutants"
+                status, why = "unsupported", "a variant of another provider's call: run by name, in larger presets, and under mutants"
             if status:
                 cells.append(Cell(op_name, provider, None, platform, status, why))
             else:

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.contracts.attention.batch import indptr
 from harness.providers.registry import implements
-from harness.providers.sglang_triton.extend import DOT, EVERYWHERE, Extend, Unified, as_many_keys
+from harness.providers.sglang_triton.extend import DOT, Extend, Unified, as_many_keys
 
 
 def _masks(x: Any) -> tuple[Any, Any]:
@@ -25,7 +25,7 @@ def _masks(x: Any) -> tuple[Any, Any]:
     "extend_attention",
     library="sglang",
     name="sglang_triton_masked",
-    platforms=EVERYWHERE,
+    platforms={"interpret"},
     semantics={**DOT, "arithmetic": "cached-prefix", "lse_sinks": "sinks"},
     accepts=as_many_keys,
     variant=True,
@@ -50,7 +50,7 @@ class ExtendMasked(Extend):
     "extend_attention",
     library="sglang",
     name="sglang_triton_unified_masked",
-    platforms=EVERYWHERE,
+    platforms={"interpret"},
     semantics={**DOT, "arithmetic": "cache"},
     accepts=as_many_keys,
     variant=True,

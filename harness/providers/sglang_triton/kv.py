@@ -47,7 +47,7 @@ def _copies(case: Case) -> str | None:
     return "the kernel takes rows of one width" if case.v_dim not in (0, case.dim) else None
 
 
-@implements("kv_write", library="sglang", name="sglang_triton_swa", platforms=EVERYWHERE, accepts=lambda case: _copies(case) or _one_dim(case), variant=True)
+@implements("kv_write", library="sglang", name="sglang_triton_swa", platforms={"interpret"}, accepts=lambda case: _copies(case) or _one_dim(case), variant=True)
 class Remapped:
     """launch_reshape_and_cache_flash into the pool of a sliding window: slots by way of a map, in which two more tokens have none; and
     the rows times powers of two, with those as scales."""
@@ -167,7 +167,7 @@ def _paged(case: Case) -> str | None:
     return "with pages of one token this is sglang_triton" if case.page == 1 else "a page has no holes" if case.holes == "holes" else None
 
 
-@implements("kv_indices", library="sglang", name="sglang_triton_paged", platforms=EVERYWHERE, accepts=_paged, variant=True)
+@implements("kv_indices", library="sglang", name="sglang_triton_paged", platforms={"interpret"}, accepts=_paged, variant=True)
 class IndicesOfPages(Indices):
     """The same kernel from a table of pages."""
 
@@ -182,7 +182,7 @@ class IndicesOfPages(Indices):
         self.kernel[(x.case.batch,)](*args, ENTRY_PAGE_SIZE=x.case.page)
 
 
-@implements("kv_indices", library="sglang", name="sglang_triton_mapped", platforms=EVERYWHERE, variant=True)
+@implements("kv_indices", library="sglang", name="sglang_triton_mapped", platforms={"interpret"}, variant=True)
 class IndicesMapped(Indices):
     """The same kernel with a second table, from the slots of one pool to those of another."""
 

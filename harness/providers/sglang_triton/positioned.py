@@ -48,7 +48,7 @@ def _tempered(case: Case) -> str | None:
     "positioned_attention",
     library="sglang",
     name="sglang_triton_unified_inverse",
-    platforms=EVERYWHERE,
+    platforms={"interpret"},
     semantics={**DOT, "arithmetic": "cache", "temperature": "inverse"},
     accepts=_tempered,
     variant=True,

@@ -145,7 +145,7 @@ class PageTablePrefill:
         return call(self.transform, self.x.page_table[:: self.x.case.group], self.x.indices, self.lengths)
 
 
-@implements("topk_page_table", library="sglang", name="sglang_triton_expanded", platforms=EVERYWHERE, variant=True)
+@implements("topk_page_table", library="sglang", name="sglang_triton_expanded", platforms={"interpret"}, variant=True)
 class PageTableExpanded(PageTablePrefill):
     """As speculative decoding calls it: several queries a request, each query with a row of the table."""
 
