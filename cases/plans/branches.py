@@ -3,7 +3,7 @@ head dimensions that are no power of two and not those of values, pages, ragged 
 
 from collections.abc import Iterator
 
-from tools import Point, line, point, product
+from tools import Point, point, product
 
 FOUR = {"heads": 4, "kv_heads": 2, "dim": 24, "v_dim": 20, "lengths": "ragged"}
 ROPE = {"heads": 4, "kv_heads": 2, "dim": 192, "v_dim": 128, "lengths": "ragged"}  # 128 and 64 columns, loaded apart
@@ -56,11 +56,6 @@ def _extend() -> Iterator[Point]:
     few = {"heads": 2, "kv_heads": 1, "lengths": "ragged"}
     yield point(name, batch=2, new=5, prefix=130, **few, dim=24, dtype="fp32", values="far")
     yield point(name, batch=3, new=140, prefix=70, **few, dim=24, dtype="fp16")
-    one = {"batch": 2, "heads": 2, "kv_heads": 1, "dim": 16, "dtype": "fp32"}
-    yield point(name, **one, new=1, prefix=64)  # one key past a block
-    yield point(name, **one, new=65, prefix=65)
-    yield point(name, **one, new=2, prefix=62)
-    yield point(name, **one, new=5, prefix=9, window=30)
     yield point(name, **KIMI, lengths="ragged", sinks="sinks")
     yield point(name, **KIMI, mask="full", window=9)
     yield point("mla_prefill", batch=2, heads=3, new=3, prefix=70, chunk=16, dtype="fp32", lengths="ragged")
@@ -75,7 +70,6 @@ def _verify() -> Iterator[Point]:
     yield point(name, **two, nodes=3, prefix=300, dim=24, dtype="fp32", values="poisoned")
     yield point(name, **two, nodes=3, prefix=140, dim=24, dtype="fp16", lengths="ragged")
     yield point(name, **two, nodes=5, prefix=40, dim=80, dtype="fp32", lengths="ragged", scales="scaled", values="peaked")
-    yield from line(name, "prefix", [64, 129], batch=1, heads=2, kv_heads=1, nodes=2, dim=16, dtype="fp32")
     yield point(name, **two, nodes=3, prefix=600, dim=16, dtype="fp32", values="far")
 
 
