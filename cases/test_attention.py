@@ -21,5 +21,9 @@ def test_kv_write(cell, judge):
     judge(cell)
 
 
+def test_positioned_attention(cell, judge):
+    judge(cell)
+
+
 def test_verify_attention(cell, judge):
     judge(cell)

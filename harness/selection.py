@@ -121,6 +121,8 @@ def select(selection: Selection) -> list[Cell]:
         able: list[tuple[Provider, str]] = []
         for provider in chosen if cases else []:
             platform, status, why = standing(provider, selection.machine)
+            if not status and provider.variant and _quick(selection):
+                status, why = "unsupported", "a variant of another provider's call: run by name, in larger presets, and under mutants"
             if status:
                 cells.append(Cell(op_name, provider, None, platform, status, why))
             else:
@@ -129,6 +131,11 @@ def select(selection: Selection) -> list[Cell]:
     if not cells:
         raise UsageError(f"nothing selected: {selection_words(selection)} has no case for the chosen ops and providers")
     return _shard(cells, selection.shard)
+
+
+def _quick(selection: Selection) -> bool:
+    """Whether this is the smallest preset, and no provider was named."""
+    return selection.model is None and selection.preset == "smoke" and not selection.providers
 
 
 def cell(provider: Provider, case: Case, platform: str) -> Cell:

@@ -43,6 +43,17 @@ def counts(target, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.atomic_add(target + at, 1, mask=at < n)
 
+@triton.jit
+def claims(target, BLOCK: tl.constexpr):
+    tl.store(target + tl.arange(0, BLOCK), tl.program_id(0) * 3 + tl.program_id(1))
+
+def claimed(*grid):
+    scratch = Scratch("cpu")
+    with strict(scratch, lambda: []):
+        target = torch.zeros(2, dtype=torch.int32)
+        claims[grid](target, 2)
+    return int(target[0])
+
 def copied(read, write, other):
     scratch, source = Scratch("cpu"), torch.ones(5)
     with strict(scratch, lambda: []), Guarded(scratch):
@@ -64,7 +75,7 @@ def counted(n):
         counts[(1,)](target, n, 8)
     return scratch.strayed, target.tolist()
 
-names = {"copied": copied, "followed": followed, "counted": counted}
+names = {"copied": copied, "followed": followed, "counted": counted, "claimed": claimed}
 print(json.dumps([names[name](*arguments) for name, *arguments in json.loads(sys.argv[1])]))
 """
 
@@ -101,3 +112,7 @@ def test_a_kernel_may_touch_its_tensors_and_nothing_else(tmp_path):
     assert unknown[0].startswith("kernel follows read 1 of 1")
     assert counted == ["", [1] * 5]
     assert beyond == ["kernel counts updated 1 of 6 elements outside the tensors it was given", [1] * 5]
+
+
+def test_an_even_number_of_programs_runs_backwards(tmp_path):
+    assert interpreted(tmp_path, ["claimed", 2, 3], ["claimed", 3, 3]) == [0, 8]

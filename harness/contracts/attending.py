@@ -39,15 +39,18 @@ def attend(
     *,
     visible: torch.Tensor | None = None,
     soft_cap: float = 0.0,
+    factor: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
     dot: float = rounding.FP32,
     extra: float = 0.0,
     floor: float = 0.0,
 ) -> Attended:
-    """softmax(cap(scale q k^T)) v.
+    """softmax(factor cap(scale q k^T) + bias) v.
 
     q [..., nq, heads, d], k [..., nk, kv_heads, d], v [..., nk, kv_heads, dv], any float dtype, leading dimensions alike; visible
-    bool [..., nq, nk] or None (all); soft_cap c > 0 applies c tanh(s / c); sinks [heads] are logits that take mass and have no
+    bool [..., nq, nk] or None (all); soft_cap c > 0 applies c tanh(s / c); factor [..., nq] multiplies a query's scores, bias
+    [..., heads, nq, nk] is added to them; sinks [heads] are logits that take mass and have no
     value (they count in neither o nor lse's keys; lse is over the keys alone); dot: roundoff of one product in q k^T; extra:
     absolute error that a score may carry besides; floor: absolute rounding of a softmax weight relative to the largest (half the
     least number of the format that the weights are rounded to).
@@ -66,6 +69,10 @@ def attend(
     if soft_cap > 0:
         slope = 1 - torch.tanh((scores.abs() - error).clamp_min_(0) / soft_cap) ** 2
         error, scores = error * slope, soft_cap * torch.tanh(scores / soft_cap)
+    if factor is not None:
+        error, scores = error * factor[..., None, :, None], scores * factor[..., None, :, None]
+    if bias is not None:
+        scores = scores + bias
     error = torch.expm1((error + 4 * rounding.FP32 * (1 + scores.abs()) + extra).clamp_max_(50))
     if visible is not None:
         scores = scores.masked_fill(~visible.unsqueeze(-3), -math.inf)
@@ -106,6 +113,8 @@ def attend_by_chunks(
     *,
     visible: torch.Tensor | None = None,
     soft_cap: float = 0.0,
+    factor: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
     chunk: int = 7,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -122,6 +131,10 @@ def attend_by_chunks(
             score = torch.einsum("qd,kd->qk", q[:, head].double() * scale, k[rows, head // group].double())
             if soft_cap > 0:
                 score = soft_cap * (1 - 2 / (torch.exp(2 * score / soft_cap) + 1))
+            if factor is not None:
+                score = score * factor[:, None]
+            if bias is not None:
+                score = score + bias[head][:, rows]
             score = score / math.log(2)
             if visible is not None:
                 score = torch.where(visible[:, rows], score, -math.inf)

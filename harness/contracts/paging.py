@@ -23,11 +23,11 @@ class Pages:
     slots: list[torch.Tensor]
     count: int
 
-    def fill_unowned(self, pool: torch.Tensor) -> torch.Tensor:
-        """The pool [pages, page_size, ...] with STRAY in every slot that no request owns, page tails included; in place."""
+    def fill_unowned(self, pool: torch.Tensor, value: float = STRAY) -> torch.Tensor:
+        """The pool [pages, page_size, ...] with the value in every slot that no request owns, page tails included; in place."""
         stray = torch.ones(pool.shape[0] * pool.shape[1], dtype=torch.bool, device=pool.device)
         stray[torch.cat(self.slots)] = False
-        pool.view(-1, *pool.shape[2:])[stray] = STRAY
+        pool.view(-1, *pool.shape[2:])[stray] = value
         return pool
 
 
@@ -49,12 +49,14 @@ def below_pages(batch: int, length: int, page_size: int, top_page: int) -> str |
     return None if top_page == 0 or top_page >= least else f"its pages have ids up to {least}, above {top_page}"
 
 
-def page_table(draw: Draw, lengths: list[int], page_size: int) -> Pages:
-    """Scattered pages for these lengths in a pool with one spare page in four, none of them in order."""
+def page_table(draw: Draw, lengths: list[int], page_size: int, *, first: bool = True) -> Pages:
+    """Scattered pages for these lengths in a pool with one spare page in four, none of them in order. Without `first`, page 0 is nobody's, as
+    servers keep it for padding."""
     needed = [-(-n // page_size) for n in lengths]
     total = sum(needed)
     count = total + max(2, total // 4)
-    order = draw.permutation(count)[:total].to(torch.int64)
+    shuffled = draw.permutation(count)
+    order = (shuffled if first else shuffled[shuffled != 0])[:total].to(torch.int64)
     bounds = [0]
     slots = []
     for n, pages in zip(lengths, needed, strict=True):

@@ -1,7 +1,9 @@
 """Triton's interpreter made strict: a kernel under it may read and write the tensors it was given, and nothing beside them.
 
 A lane that is masked off in a load without `other` holds what the language leaves open: here NaN and large numbers in turn, and not the
-zeros that the interpreter puts there. A lane outside the tensors is named, reads the same and writes nothing.
+zeros that the interpreter puts there. A lane outside the tensors is named, reads the same and writes nothing. The programs of a grid have
+no order, so where their number is even they run from the last to the first: what one writes beyond its own rows is not always mended by the
+program that owns them.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ def strict(scratch: Scratch, more: Callable[[], list[torch.Tensor]]) -> Iterator
         yield
         return
     builder, executor = interpreter.InterpreterBuilder, interpreter.GridExecutor
+    place = builder.set_grid_idx
     load, store, swap, update, arguments = (
         builder.create_masked_load,
         builder.create_masked_store,
@@ -48,6 +51,10 @@ def strict(scratch: Scratch, more: Callable[[], list[torch.Tensor]]) -> Iterator
         made = arguments(self, args, kwargs)
         fence.enter(self.fn.__name__, [*made[0], *made[1].values()])
         return made
+
+    def places(self: Any, *index: int) -> None:
+        backwards = np.prod(self.grid_dim) % 2 == 0
+        place(self, *(size - 1 - at if backwards else at for size, at in zip(self.grid_dim, index, strict=True)))
 
     def loads(self: Any, ptrs: Any, mask: Any, other: Any, *hints: Any, **named: Any) -> Any:
         inside = fence.inside(ptrs, mask.data, "read")
@@ -66,12 +73,12 @@ def strict(scratch: Scratch, more: Callable[[], list[torch.Tensor]]) -> Iterator
             raise IndexError(scratch.strayed)
         return swap(self, ptr, *rest)
 
-    builder.create_masked_load, builder.create_masked_store = loads, stores
+    builder.set_grid_idx, builder.create_masked_load, builder.create_masked_store = places, loads, stores
     builder.create_atomic_cas, builder.create_atomic_rmw, executor._init_args_hst = swaps, updates, given
     try:
         yield
     finally:
-        builder.create_masked_load, builder.create_masked_store = load, store
+        builder.set_grid_idx, builder.create_masked_load, builder.create_masked_store = place, load, store
         builder.create_atomic_cas, builder.create_atomic_rmw, executor._init_args_hst = swap, update, arguments
 
 

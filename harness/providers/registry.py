@@ -31,6 +31,7 @@ class Provider:
     promises   relations that hold to the bit: `repeat`, `slots`, `alone`, `process`; the others are held to error budgets
     kernels    None, or a function of the case and the architecture: names of kernels that must run (each the beginning of a name, or
                part of one)
+    variant    another call of a kernel that some provider of the op calls already: not run in `smoke` unless it is named
     """
 
     op: str
@@ -46,6 +47,7 @@ class Provider:
     gate: Callable[[Case, str], str | None] | None = None
     kernels: Callable[[Case, str], tuple[str, ...]] | None = None
     promises: frozenset[str] = frozenset()
+    variant: bool = False
 
     def gated(self, case: Case, arch: str = "") -> str | None:
         """The check of the library's dispatch that refuses this case on the architecture, or None."""
@@ -113,6 +115,7 @@ def implements(
     gate: Callable[[Case, str], str | None] | None = None,
     kernels: Callable[[Case, str], tuple[str, ...]] | None = None,
     promises: Collection[str] | None = None,
+    variant: bool = False,
 ) -> Callable[[Any], Any]:
     """Declares a function `f(x) -> outputs`, or a class with `prepare(x, scratch)` and `run()`, as a provider of `op_name`.
 
@@ -144,6 +147,7 @@ def implements(
             gate=gate,
             kernels=kernels,
             promises=frozenset(known.promises if promises is None else promises),
+            variant=variant,
         )
         key = (provider.op, provider.name)
         if key in _providers and _providers[key].source != provider.source:

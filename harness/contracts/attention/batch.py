@@ -12,7 +12,7 @@ from harness.contracts.paging import Pages, page_table
 HEADS_IN, HEADS_OUT = {"q": 1, "sinks": 0}, {"o": 1, "lse": 1}  # the axis of the query heads
 
 CACHES = ("samekv", "e4m3fn", "e4m3fnuz")
-VALUES = ("random", "peaked", "flat", "low")
+VALUES = ("random", "peaked", "flat", "low", "far", "poisoned")
 K_SCALE, V_SCALE = 0.25, 0.5
 
 SHAPE = (
@@ -38,7 +38,13 @@ FLAGS: tuple[Axis, ...] = (
     ),
     words("sinks", ("nosinks", "sinks"), "a learned logit a head that takes mass and has no value", default="nosinks"),
     words("scales", ("unit", "scaled"), f"scaled: keys in the pool count times {K_SCALE}, values times {V_SCALE}", default="unit"),
-    words("values", VALUES, "queries random; eight times larger (peaked); zero (flat); every logit below -40,000 (low)", default="random"),
+    words(
+        "values",
+        VALUES,
+        "queries random; 8 times larger (peaked); 128 times (far); zero (flat); every logit below -40,000 (low); "
+        "pool NaN wherever no request has a key, slot 0 among them (poisoned)",
+        default="random",
+    ),
 )
 WINDOW = number("window", "w", "sliding window: a query sees its own position and this many before it; -1: no window", default=-1)
 
@@ -90,6 +96,14 @@ class AttentionInputs(Inputs):
         ids = self.kv_indices[at] if len(self.kv_indices) else torch.zeros_like(at, dtype=torch.int32)
         return ids.masked_fill(column >= counts[:, None], 0).contiguous()
 
+    def modified(self, rows: torch.Tensor, position: torch.Tensor, key: torch.Tensor) -> dict[str, torch.Tensor]:
+        """`factor` and `bias` of attend for these rows of q [r, nq], their positions [r, nq, 1] and the keys [1, 1, nk]: none here."""
+        return {}
+
+    def modified_one(self, request: int) -> dict[str, torch.Tensor]:
+        """The same for the second formula, of one request, without the leading dimension."""
+        return {}
+
     def tokens(self, lengths: list[int] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """(indptr int32 [batch + 1], token slots int64) of each request's first `lengths` keys (default: all)."""
         chosen = self.slots if lengths is None else [slots[:n] for slots, n in zip(self.slots, lengths, strict=True)]
@@ -124,11 +138,11 @@ def _behind(shift: int, pool: torch.Tensor) -> torch.Tensor:
 def draw_batch(case: Case, draw: Draw, q_len: list[int], kv_len: list[int], *, causal: bool, window: int = -1, top_page: int = 0) -> AttentionInputs:
     """The inputs of requests with these numbers of queries and keys; queries are the last positions of their request. top_page > 0: the
     highest page id in use, in a pool that large whose other pages hold 3.0."""
-    pages: Pages = page_table(draw, kv_len, case.page)
+    pages: Pages = page_table(draw, kv_len, case.page, first=case.values != "poisoned")
     dtype, pool = dtype_of(case.dtype), cache_dtype(case)
     total = sum(q_len)
     # with a soft cap, logits (deviation 4/3) are scaled to more than twice the cap; then it decides the outcome
-    size = 2.0 ** math.ceil(math.log2(2 * case.soft_cap)) if case.soft_cap else {"peaked": 8.0, "flat": 0.0}.get(case.values, 1.0)
+    size = 2.0 ** math.ceil(math.log2(2 * case.soft_cap)) if case.soft_cap else {"peaked": 8.0, "far": 128.0, "flat": 0.0}.get(case.values, 1.0)
     q = draw.normal(total, case.heads, case.dim) * size
     k = draw.normal(pages.count, case.page, case.kv_heads, case.dim)
     if case.values == "low":
@@ -136,6 +150,8 @@ def draw_batch(case: Case, draw: Draw, q_len: list[int], kv_len: list[int], *, c
     sinks = draw.normal(case.heads, dtype=torch.bfloat16).float() if case.sinks == "sinks" else None
     v = pages.fill_unowned(draw.normal(pages.count, case.page, case.kv_heads, v_dim(case))).to(pool)
     k, slots, indices = k.to(pool), pages.slots, pages.indices
+    if case.values == "poisoned":
+        k, v = pages.fill_unowned(k, math.nan), pages.fill_unowned(v, math.nan)
     if top_page and len(indices):
         shift = top_page - int(indices.max())
         k, v = _behind(shift, k), _behind(shift, v)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from harness.contracts import rounding
 from harness.contracts._torch import torch
@@ -111,10 +112,15 @@ def _rows(x: AttentionInputs, stack: list[int], low: int, high: int) -> tuple[Gr
     return at, rows, slots, real
 
 
-def _queries(x: AttentionInputs, stack: list[int], rows: torch.Tensor, slots: torch.Tensor, how: _Arithmetic) -> tuple[torch.Tensor, torch.Tensor]:
+def _held(flat: torch.Tensor, slots: torch.Tensor, at: Grid) -> torch.Tensor:
+    """The pool's rows at the slots in fp64; 0 beyond a request's keys, whatever the pool holds there."""
+    return flat[slots].double().masked_fill_((at.key >= at.kv_len).transpose(-1, -2)[..., None], 0.0)
+
+
+def _queries(x: AttentionInputs, stack: list[int], rows: torch.Tensor, slots: torch.Tensor, at: Grid, how: _Arithmetic) -> tuple[torch.Tensor, torch.Tensor]:
     """Queries and keys in fp64. Where queries are rounded to the cache's dtype but not against fresh keys, both are laid side by
     side: [narrowed q, q] against [cached k, 0] or [0, fresh k]."""
-    q, k = x.q.double()[rows], x.k_flat[slots].double() * x.k_scale
+    q, k = x.q.double()[rows], _held(x.k_flat, slots, at) * x.k_scale
     if not how.narrow:
         return q, k
     narrowed = x.q.to(x.k_pool.dtype).double()[rows]
@@ -136,9 +142,9 @@ def golden(x: AttentionInputs, semantics: Semantics, visible: Visible) -> dict[s
         step = max(1, _SCORES // (len(stack) * max(1, keys) * x.case.heads))
         for low in range(0, queries, step):
             at, rows, slots, real = _rows(x, stack, low, min(low + step, queries))
-            q, k = _queries(x, stack, rows, slots, how)
-            v = x.v_flat[slots].double() * x.v_scale
-            kwargs = {"dot": how.dot, "extra": how.extra, "floor": how.floor}
+            q, k = _queries(x, stack, rows, slots, at, how)
+            v = _held(x.v_flat, slots, at) * x.v_scale
+            kwargs: dict[str, Any] = {"dot": how.dot, "extra": how.extra, "floor": how.floor, **x.modified(rows, at.position, at.key)}
             part = attend(q, k, v, x.scale, visible=visible(stack, at), soft_cap=x.soft_cap, sinks=x.sinks, **kwargs)
             for name, values in parts.items():
                 values[rows[real]] = getattr(part, name)[real]
@@ -172,7 +178,8 @@ def second(x: AttentionInputs, visible: Visible, semantics: Semantics) -> dict[s
             q = torch.cat((q.to(x.k_pool.dtype).double(), q), -1)
             k = torch.cat((k, k.new_zeros(k.shape)), -1)
             k[cached:] = k[cached:].roll(k.shape[-1] // 2, -1)
-        o[rows], lse[rows] = attend_by_chunks(q, k, v, x.scale, visible=seen, soft_cap=x.soft_cap, sinks=x.sinks, chunk=max(7, len(slots) // 5))
+        kwargs: dict[str, Any] = {"visible": seen, "soft_cap": x.soft_cap, "sinks": x.sinks, **x.modified_one(request)}
+        o[rows], lse[rows] = attend_by_chunks(q, k, v, x.scale, **kwargs, chunk=max(7, len(slots) // 5))
     if x.sinks is not None and semantics["lse_sinks"] == "sinks":
         lse = torch.logaddexp(lse, x.sinks.double())
     return {"o": o, "lse": lse}

@@ -40,6 +40,8 @@ def _draw(case: Case, draw: Draw) -> Inputs:
     width = max(1, max(map(len, pages.slots))) + 5
     table = draw.integers(rows, width, low=0, high=1 << 30).to(torch.int32)  # what no request owns is noise
     owner = draw.permutation(rows)[: case.batch]
+    if "holes" in case.point.values():
+        pages.slots[:] = [slots.masked_fill(draw.integers(len(slots), low=0, high=5) == 0, -1) for slots in pages.slots]
     for row, slots in zip(owner.tolist(), pages.slots, strict=True):
         table[row, : len(slots)] = slots.to(torch.int32)
     return Inputs(
@@ -66,10 +68,11 @@ class kv_indices:
     """The flat list of token slots of a batch.
 
     req_to_token int32 [rows, width]; req_pool_indices int64 [batch] picks each request's row; lengths int32 [batch]; starts int32
-    [batch] or None (0); indptr int32 [batch + 1] -> kv_indices, any integer dtype, [sum of lengths].
+    [batch] or None (0); indptr int32 [batch + 1] -> kv_indices, any integer dtype, [sum of lengths]. A token without a slot (holes)
+    is -1 in the table and in the list.
     """
 
-    axes = _AXES
+    axes = (*_AXES, words("holes", ("full", "holes"), "holes: some tokens have no slot any more, as behind a sliding window", default="full"))
     outputs = ("kv_indices",)
     relations = {
         "slots": backwards("batch", *_REQUESTS, entries={"kv_indices": lambda x: x.counts}, remake=_ended),

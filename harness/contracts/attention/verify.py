@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness.contracts._torch import torch
-from harness.contracts.attention.batch import HEADS_IN, HEADS_OUT, LAYOUT, SEMANTICS, SHAPE, AttentionInputs, cache_dtype, draw_batch, v_dim
+from harness.contracts.attention.batch import HEADS_IN, HEADS_OUT, LAYOUT, SEMANTICS, SHAPE, VALUES, AttentionInputs, cache_dtype, draw_batch, v_dim
 from harness.contracts.attention.extend import with_fresh
 from harness.contracts.attention.golden import Attention, Grid, Visible
 from harness.contracts.axes import Case, number, real, words
@@ -51,7 +51,7 @@ class verify_attention(Attention):
         real("soft_cap", "cap", "soft cap of the logits; 0: none", default=0.0, least=0.0, search=(1.0, 5.0, 30.0, 50.0)),
         words("sinks", ("nosinks", "sinks"), "a learned logit a head that takes mass", default="nosinks"),
         words("scales", ("unit", "scaled"), "scales of the pool's keys and values, as in decode_attention", default="unit"),
-        words("values", ("random", "peaked", "flat", "low"), "queries as in decode_attention", default="random"),
+        words("values", VALUES, "queries and pool as in decode_attention", default="random"),
     )
     semantics = SEMANTICS
     relations = {**RAGGED, **PAGED, **padded(HEADS_IN, HEADS_OUT), "strided": strided("q"), **attention_flags(window=False, remake=with_fresh)}

@@ -35,6 +35,7 @@ class suffix_merge:
         number("suffix", "s", "most suffix tokens a query", search=(1, 65)),
         number("dim", "d", "head dimension", default=128, search=(16, 264)),
         words("dtype", DTYPES, "dtype of queries, cache and state"),
+        words("values", ("random", "far"), "queries random; 128 times larger, past what exp can hold (far)", default="random"),
     )
     outputs = ("o",)
     mutates = ("o",)
@@ -54,7 +55,7 @@ class suffix_merge:
         return Inputs(
             case,
             draw.device,
-            q=draw.normal(case.tokens, case.heads, case.dim, dtype=dtype),
+            q=draw.normal(case.tokens, case.heads, case.dim, dtype=dtype, scale=128.0 if case.values == "far" else 1.0),
             k=draw.normal(count, kv_heads, case.dim, dtype=dtype),
             v=draw.normal(count, kv_heads, case.dim, dtype=dtype),
             slots=torch.stack(rows).to(torch.int32),

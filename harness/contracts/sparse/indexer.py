@@ -147,14 +147,20 @@ def _chosen(case: Case, draw: Draw, high: int) -> torch.Tensor:
 
 @contract("sparse")
 class topk_page_table:
-    """Positions in a request to token slots: page_table int32 [rows, length], indices int32 [rows, k] -> slots int32 [rows, k]; -1 stays -1."""
+    """Positions in a request to token slots: page_table int32 [rows, length], indices int32 [rows, k] -> slots int32 [rows, k]; -1 stays -1.
+    `group` neighbouring rows are of one request and have the same row of the table."""
 
-    axes = (number("length", "s", "columns of the page table", search=(1, 40_000)), *_TABLE)
+    axes = (
+        number("length", "s", "columns of the page table", search=(1, 40_000)),
+        *_TABLE,
+        number("group", "g", "rows of one request, one after another; the last request may have fewer", default=1),
+    )
     outputs = ("slots",)
     relations = row_by_row("rows", "page_table", "indices") | {"strided": strided("page_table")}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
-        table = draw.integers(case.rows, case.length, low=0, high=1 << 30).to(torch.int32)
+        requests = draw.integers(-(-case.rows // case.group), case.length, low=0, high=1 << 30).to(torch.int32)
+        table = requests.repeat_interleave(case.group, 0)[: case.rows]
         return Inputs(case, draw.device, page_table=table, indices=_chosen(case, draw, case.length))
 
     def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Exact]:

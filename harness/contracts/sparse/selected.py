@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ from harness.contracts.relations.rows import row_by_row
 
 CACHES = ("samekv", "e4m3fn", "e4m3fnuz", "allfp8", "packed")
 SELECTIONS = ("full", "ragged", "holes", "empty")
+VALUES = ("random", "far", "poisoned")
 PAGE = 64  # tokens a page of the packed cache
 _GATHERED = 1 << 26  # numbers held at once, fp64
 
@@ -66,6 +68,12 @@ class _Selected:
         words("dtype", DTYPES, "dtype of queries and output; of the cache too, but for fp8"),
         words("cache", CACHES, "the cache: as the queries, an fp8 flavour, the queries fp8 too (allfp8), or FlashMLA's packed form", default="samekv"),
         words("selection", SELECTIONS, "all k valid; a valid run of hashed length; -1 anywhere; every third query without any", default="full"),
+        words(
+            "values",
+            VALUES,
+            "queries random; 128 times larger (far); a plain cache NaN where no query looks (poisoned)",
+            default="random",
+        ),
     )
     outputs = ("o", "lse")
     semantics = SEMANTICS
@@ -74,13 +82,19 @@ class _Selected:
     def inputs(self, case: Case, draw: Draw) -> SelectedInputs:
         dtype = dtype_of(case.dtype)
         indices = _indices(case, draw)
-        q = draw.normal(case.tokens, case.heads, WIDTH)
+        if case.values == "poisoned":
+            indices = indices.masked_fill(indices == 0, -1)
+        q = draw.normal(case.tokens, case.heads, WIDTH) * (128.0 if case.values == "far" else 1.0)
         extra: dict[str, Any] = {}
         if case.cache == "packed":
             extra["packed"], kv = _pack(draw, -(-case.length // PAGE) * PAGE)
         else:
             flavour = {"samekv": dtype, "e4m3fnuz": torch.float8_e4m3fnuz}.get(case.cache, torch.float8_e4m3fn)
             kv = draw.normal(case.length, 1, WIDTH, dtype=flavour)
+            if case.values == "poisoned":
+                idle = torch.ones(case.length, dtype=torch.bool, device=draw.device)
+                idle[indices[indices >= 0].long()] = False
+                kv[idle] = math.nan
         last = torch.arange(1, case.k + 1, device=draw.device).masked_fill(indices < 0, 0).amax(-1)
         return SelectedInputs(
             case,
@@ -119,6 +133,7 @@ class _Selected:
         for low in range(0, x.case.tokens, step):
             rows = slice(low, low + step)
             kv = x.kv[indices[rows].clamp_min(0)].double()  # [n, k, 1, 576]
+            kv = kv.masked_fill_((indices[rows] < 0)[..., None, None], 0.0)  # whatever slot 0 holds
             done.append(attend(q[rows], kv, kv[..., :LATENT], x.scale, visible=(indices[rows] >= 0)[:, None], **how))
         parts = {name: torch.cat([getattr(part, name) for part in done])[:, 0] for name in ("o", "magnitude", "spread", "inner", "lse", "lse_inner")}
         lse = parts["lse"]

@@ -32,12 +32,12 @@ def cells() -> list[str]:
 
 
 def candidates(libraries: Iterable[str]) -> list[str]:
-    """The ids of the cells that the presets have for providers of the libraries, and that can run on a CPU."""
+    """The ids of the cells that the presets have for providers of the libraries and that can run on a CPU, beside those listed now."""
     from harness.contracts import ops
     from harness.providers import providers_of
     from harness.selection import DEFAULT_CASES, cell, preset_cases, standing
 
-    found: dict[str, None] = {}
+    found = dict.fromkeys(cells())
     for name in ops():
         for provider in providers_of(name):
             platform, status, _ = standing(provider, "cpu")

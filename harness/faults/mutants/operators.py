@@ -100,7 +100,7 @@ def idle(node: ast.AST) -> bool:
     if isinstance(node, ast.keyword):
         return node.arg in TUNING or node.arg == "other"
     if isinstance(node, ast.Assign):
-        return _cast(node)
+        return _cast(node) or (isinstance(node.value, ast.Call) and called(node.value) in _HINTS)
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant) or idle(node.value)
     if isinstance(node, ast.Call):

@@ -12,6 +12,7 @@ from typing import Any
 from harness.faults.mutants.operators import OPERATORS, Scope, idle, scope_of, target_of
 
 _SHOWN = 70  # characters of a node's text in a key
+_NOT_INTERPRETED = ("USE_PDL", "USE_FP8")  # flags of branches that Triton's interpreter cannot run: CUDA's own instructions, rounding to fp8
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,15 @@ def _nodes(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, tuple[int, int]
             continue
         yield node, _lines(holder), replace(outside, target=target_of(holder))
         for name, value in reversed(list(ast.iter_fields(node))):
-            if name in ("annotation", "returns", "type_comment"):
+            if name in ("annotation", "returns", "type_comment") or (name == "body" and _elsewhere(node)):
                 continue
             children = [child for child in reversed(value if isinstance(value, list) else [value]) if isinstance(child, ast.AST)]
             stack.extend((child, child if isinstance(child, ast.stmt) else holder) for child in children)
+
+
+def _elsewhere(node: ast.AST) -> bool:
+    """Whether it is an `if` whose body runs on a device alone."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id.startswith(_NOT_INTERPRETED)
 
 
 def _lines(statement: ast.stmt) -> tuple[int, int]:

@@ -33,6 +33,7 @@ class Decode:
     """One of the decode entry points; gives no lse. fp32 dots are tf32 on a device (Triton's default)."""
 
     name = "decode_attention_fwd"
+    optional: dict[str, Any]
     folded = False  # k_scale folded into the softmax scale by the caller
 
     def narrows(self, x: Any) -> bool:
@@ -55,10 +56,10 @@ class Decode:
         scales = (x.scale * x.k_scale, x.v_scale) if self.folded else (x.scale, x.k_scale, x.v_scale)
         self.args = (x.q, x.k_flat, x.v_flat, out, indptr, indices, logits, lse, splits, parts, *scales)
         self.flags = {"logit_cap": x.soft_cap, "sinks": x.sinks}
-        self.page = case.page
+        self.optional = {"page_size": case.page}
 
     def run(self) -> Any:
-        call(self.function, *self.args, **self.flags, optional={"page_size": self.page})
+        call(self.function, *self.args, **self.flags, optional=self.optional)
 
 
 @implements(

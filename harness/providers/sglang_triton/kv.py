@@ -47,9 +47,34 @@ def _copies(case: Case) -> str | None:
     return "the kernel takes rows of one width" if case.v_dim not in (0, case.dim) else None
 
 
+@implements("kv_write", library="sglang", name="sglang_triton_swa", platforms={"interpret"}, accepts=lambda case: _copies(case) or _one_dim(case), variant=True)
+class Remapped:
+    """launch_reshape_and_cache_flash into the pool of a sliding window: slots by way of a map, in which two more tokens have none; and
+    the rows times powers of two, with those as scales."""
+
+    def prepare(self, x: Any, scratch: Any) -> None:
+        import torch
+
+        self.write = resolve("sglang.kernels.ops.kvcache.cache_ops:launch_reshape_and_cache_flash")
+        tokens = len(x.loc) + 2
+        full = torch.arange(tokens, device=x.device).flip(0) * 2
+        slots = torch.full((2 * tokens,), -1, dtype=x.loc.dtype, device=x.device)
+        slots[full[:-2]] = x.loc
+        rows = [torch.cat((new * scale, new.new_full((2, *new.shape[1:]), 3.0))) for new, scale in ((x.k, 2.0), (x.v, 0.5))]
+        scales = [torch.tensor([scale], dtype=torch.float32, device=x.device) for scale in (2.0, 0.5)]
+        self.args = (*rows, x.k_pool, x.v_pool, full, slots, *scales)
+
+    def run(self) -> None:
+        self.write(*self.args)
+
+
+_BLOCK = 4  # draft tokens a request
+
+
 @implements("kv_write", library="sglang", name="sglang_triton_tiled", platforms=EVERYWHERE, accepts=_copies)
 class Tiled:
-    """set_kv_buffer_prefix_valid_tiled, the commit of accepted draft tokens, with every token of one block accepted."""
+    """set_kv_buffer_prefix_valid_tiled, the commit of accepted draft tokens: one to three of the four of each request are accepted.
+    What was not accepted is 3.0 and would go to slot 0; the new rows lie in wider ones, of another width for keys and for values."""
 
     def prepare(self, x: Any, scratch: Any) -> None:
         import torch
@@ -58,15 +83,29 @@ class Tiled:
             "sglang.kernels.ops.kvcache.cache_move:set_kv_buffer_prefix_valid_tiled", "sglang.srt.mem_cache.memory_pool:set_kv_buffer_prefix_valid_tiled"
         )
         self.k_pool, self.v_pool = (pool.view(-1, pool.shape[2] * pool.shape[3]) for pool in (x.k_pool, x.v_pool))
-        self.k, self.v = (rows.view(len(rows), -1) for rows in (x.k, x.v))
-        self.loc, self.count = x.loc[None], torch.tensor([len(x.loc)], dtype=torch.int32, device=x.device)
+        counts: list[int] = []
+        left = len(x.loc)
+        while left:
+            counts.append(min(left, 1 + len(counts) % 3))
+            left -= counts[-1]
+        accepted = torch.tensor([_BLOCK * block + row for block, count in enumerate(counts) for row in range(count)], device=x.device)
+        self.loc = torch.zeros(len(counts), _BLOCK, dtype=x.loc.dtype, device=x.device)
+        self.loc.view(-1)[accepted] = x.loc
+        self.count = torch.tensor(counts, dtype=torch.int32, device=x.device)
+        self.k, self.v = (self._drafted(rows, accepted, spare) for rows, spare in ((x.k, 8), (x.v, 16)))
+
+    def _drafted(self, rows: Any, accepted: Any, spare: int) -> Any:
+        width = rows.shape[1] * rows.shape[2]
+        drafts = rows.new_full((self.loc.numel(), width + spare), 3.0)[:, :width]
+        drafts[accepted] = rows.reshape(len(rows), width)
+        return drafts
 
     def run(self) -> None:
-        tokens, size = len(self.k), self.k.element_size()
+        size = self.k.element_size()
         strides = [tensor.stride(0) * size for tensor in (self.k, self.v, self.k_pool, self.v_pool)]
         row_bytes = self.k.shape[1] * size
-        args = (self.k, self.v, self.k_pool, self.v_pool, self.loc, self.count, *strides, tokens)
-        self.kernel[(1, tokens, -(-row_bytes // 256))](*args, ROW_BYTES=row_bytes, BYTES_PER_TILE=256, num_warps=4, num_stages=2)
+        args = (self.k, self.v, self.k_pool, self.v_pool, self.loc, self.count, *strides, _BLOCK)
+        self.kernel[(len(self.count), _BLOCK, -(-row_bytes // 256))](*args, ROW_BYTES=row_bytes, BYTES_PER_TILE=256, num_warps=4, num_stages=2)
 
 
 def _store(case: Case) -> str | None:
@@ -86,6 +125,12 @@ class Stored:
 
     def run(self) -> None:
         self.store(*self.args)
+
+
+def _needs(kernel: Any, argument: str) -> None:
+    """Raises Unsupported where this SGLang's kernel has no such argument."""
+    if argument not in inspect.signature(kernel.fn).parameters:
+        raise Unsupported(f"this SGLang's kernel has no {argument}")
 
 
 def _kernel(name: str) -> Any:
@@ -113,10 +158,51 @@ class IndicesByBlocks(Indices):
 
     def run(self) -> None:
         x = self.x
-        if "TOKEN_BLOCK_PARALLEL" not in inspect.signature(self.kernel.fn).parameters:
-            raise Unsupported("this SGLang's kernel has one program a request")
+        _needs(self.kernel, "TOKEN_BLOCK_PARALLEL")
         args = (x.req_to_token, x.req_pool_indices, x.lengths, x.indptr, x.starts, self.out, x.req_to_token.stride(0))
         self.kernel[(x.case.batch, 3)](*args, TOKEN_BLOCK_PARALLEL=True)
+
+
+def _paged(case: Case) -> str | None:
+    return "with pages of one token this is sglang_triton" if case.page == 1 else "a page has no holes" if case.holes == "holes" else None
+
+
+@implements("kv_indices", library="sglang", name="sglang_triton_paged", platforms={"interpret"}, accepts=_paged, variant=True)
+class IndicesOfPages(Indices):
+    """The same kernel from a table of pages."""
+
+    def prepare(self, x: Any, scratch: Any) -> None:
+        super().prepare(x, scratch)
+        _needs(self.kernel, "ENTRY_PAGE_SIZE")
+        self.table = x.req_to_token[:, :: x.case.page] // x.case.page
+
+    def run(self) -> None:
+        x = self.x
+        args = (self.table, x.req_pool_indices, x.lengths, x.indptr, x.starts, self.out, self.table.stride(0))
+        self.kernel[(x.case.batch,)](*args, ENTRY_PAGE_SIZE=x.case.page)
+
+
+@implements("kv_indices", library="sglang", name="sglang_triton_mapped", platforms={"interpret"}, variant=True)
+class IndicesMapped(Indices):
+    """The same kernel with a second table, from the slots of one pool to those of another."""
+
+    def prepare(self, x: Any, scratch: Any) -> None:
+        import torch
+
+        super().prepare(x, scratch)
+        _needs(self.kernel, "token_mapping")
+        spans = zip(x.req_to_token[x.req_pool_indices], x.ahead, x.counts, strict=True)
+        known: Any = torch.unique(torch.cat([row[low : low + count] for row, low, count in spans]))
+        known = known[known >= 0]
+        at = torch.searchsorted(known, x.req_to_token).clamp_max(max(0, len(known) - 1))
+        self.mapping = known.flip(0).contiguous()
+        wanted = known[at] == x.req_to_token if len(known) else torch.zeros_like(x.req_to_token, dtype=torch.bool)
+        self.table = torch.where(wanted, len(known) - 1 - at, -1).to(torch.int32)
+
+    def run(self) -> None:
+        x = self.x
+        args = (self.table, x.req_pool_indices, x.lengths, x.indptr, x.starts, self.out, self.table.stride(0))
+        self.kernel[(x.case.batch,)](*args, token_mapping=self.mapping)
 
 
 @implements("kv_indices", library="sglang", name="sglang_triton_chunked", platforms=EVERYWHERE)

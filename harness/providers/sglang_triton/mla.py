@@ -22,7 +22,7 @@ CONCAT = (
 )
 
 
-def _one_query(case: Case) -> str | None:
+def one_query(case: Case) -> str | None:
     if case.queries > 1:
         return "SGLang's decode kernel takes one query a request (its verification runs the extend kernel)"
     return "SGLang's decode kernel reads 16- or 32-bit queries" if case.cache in ALL_FP8 else None
@@ -35,10 +35,12 @@ def no_fp8_rounding(x: Any) -> None:
 
 
 @implements(
-    "mla_decode", library="sglang", name="sglang_triton", platforms=EVERYWHERE, semantics={"fp32_dot": "tf32", "arithmetic": "cache"}, accepts=_one_query
+    "mla_decode", library="sglang", name="sglang_triton", platforms=EVERYWHERE, semantics={"fp32_dot": "tf32", "arithmetic": "cache"}, accepts=one_query
 )
 class MlaDecode:
     """Takes token slots, not pages. Gives no lse. fp32 dots are tf32 on a device (Triton's default)."""
+
+    optional: dict[str, Any]
 
     def prepare(self, x: Any, scratch: Any) -> None:
         import torch
@@ -53,6 +55,7 @@ class MlaDecode:
         self.logits = scratch.empty(x.case.batch, x.case.heads, most, 512, dtype=torch.float32)
         self.lse = scratch.empty(x.case.batch, x.case.heads, most, dtype=torch.float32)
         self.splits, self.most = torch.full((x.case.batch,), most, dtype=torch.int32, device=x.device), most
+        self.optional = {"has_mla": True}
 
     def run(self) -> Any:
         x, kv = self.x, self.kv
@@ -71,7 +74,7 @@ class MlaDecode:
             x.scale,
             x.kv_scale,
             x.kv_scale,
-            optional={"has_mla": True},
+            optional=self.optional,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from harness.contracts import Case
@@ -25,6 +26,7 @@ def _like_queries(case: Case) -> str | None:
 
 class _Prefill:
     union = 0
+    wide = False  # row numbers of the cache in 64 bits, as a pool past 2^31 numbers needs them
 
     def prepare(self, x: Any, scratch: Any) -> None:
         self.x, self.out = x, scratch.output("o", like=x.q_nope)
@@ -39,7 +41,7 @@ class _Prefill:
             self.forward(x.q, x.kv, x.indices, x.scale, topk_length=x.topk_length, out=self.out, union=self.union)
             return
         block = 1 << max(4, (case.heads - 1).bit_length())
-        sizes = {"H": case.heads, "BLOCK_H": block, "D_QK": 576, "D_V": 512, "BLOCK_N": 64, "IDX64": False}
+        sizes = {"H": case.heads, "BLOCK_H": block, "D_QK": 576, "D_V": 512, "BLOCK_N": 64, "IDX64": self.wide}
         self.kernel[(case.tokens,)](x.q.contiguous(), x.kv, x.indices, x.topk_length, self.out, x.scale, case.k, **sizes)
 
 
@@ -54,6 +56,22 @@ class _Prefill:
 )
 class SparsePrefill(_Prefill):
     """The CUDA kernel: one program a query, all heads in one tile."""
+
+
+@implements(
+    "sparse_mla_prefill",
+    library="sglang",
+    name="sglang_triton_wide",
+    platforms={"interpret"},
+    semantics={"fp32_dot": "tf32"},
+    accepts=_like_queries,
+    notes=(BF16_GONE_ROUND,),
+    variant=True,
+)
+class SparsePrefillWide(_Prefill):
+    """The same kernel as it is built for a pool past 2^31 numbers; on a device its wrapper alone decides that."""
+
+    wide = True
 
 
 def _union(case: Case) -> str | None:
@@ -115,15 +133,33 @@ class PageTableDecode:
 
 @implements("topk_page_table", library="sglang", name="sglang_triton_prefill", platforms=EVERYWHERE)
 class PageTablePrefill:
-    """The rows of several requests, each with its own row of the table."""
+    """The rows of several requests, each request with its own row of the table."""
 
     def prepare(self, x: Any, scratch: Any) -> None:
         names = ("transform_index_page_table_prefill", "transform_index_page_table_prefill_fast")
         self.transform = resolve(*(f"{_DSA}.transform_index:{name}" for name in reversed(names)))
-        self.x = x
+        self.x, (rows, group) = x, (x.case.rows, x.case.group)
+        self.lengths = [min(group, rows - row) for row in range(0, rows, group)]
 
     def run(self) -> Any:
-        return call(self.transform, self.x.page_table, self.x.indices, [1] * self.x.case.rows)
+        return call(self.transform, self.x.page_table[:: self.x.case.group], self.x.indices, self.lengths)
+
+
+@implements("topk_page_table", library="sglang", name="sglang_triton_expanded", platforms={"interpret"}, variant=True)
+class PageTableExpanded(PageTablePrefill):
+    """As speculative decoding calls it: several queries a request, each query with a row of the table."""
+
+    def prepare(self, x: Any, scratch: Any) -> None:
+        super().prepare(x, scratch)
+        if "page_table_is_expanded" not in inspect.signature(self.transform).parameters:
+            raise Unsupported("this SGLang's kernel has no expanded tables")
+        left, self.lengths = x.case.rows, []
+        while left:
+            self.lengths.append(min(left, 1 + len(self.lengths) * 2 % 5))
+            left -= self.lengths[-1]
+
+    def run(self) -> Any:
+        return self.transform(self.x.page_table, self.x.indices, self.lengths, page_table_is_expanded=True)
 
 
 @implements("valid_kv_indices", library="sglang", name="sglang_triton", platforms=EVERYWHERE)

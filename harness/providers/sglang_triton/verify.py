@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from typing import Any
+from unittest import mock
 
 from harness.contracts import Case
 from harness.errors import Unsupported
@@ -110,3 +111,21 @@ class VerifySplit:
     def run(self) -> Any:
         if not self.function(*self.args):
             raise Unsupported("SGLang's can_handle declines the case")
+
+
+@implements("verify_attention", library="sglang", name="sglang_triton_splitkv_warm", platforms={"interpret"}, semantics=_PREFIX, accepts=_chains, variant=True)
+class VerifySplitWarm(VerifySplit):
+    """verify_splitkv_fwd with buffers that hold numbers, as after other calls. Fresh ones may hold NaN, which an idle split lets
+    through: the ledger has that, and it would hide all else that is wrong with such a request."""
+
+    def run(self) -> Any:
+        kernels = importlib.import_module(self.function.__module__).VerifySplitKV
+        allocate = kernels._alloc
+
+        def warm(made: Any, most: int) -> None:
+            allocate(made, most)
+            made.att_out.fill_(3.0)
+            made.att_lse.fill_(3.0)
+
+        with mock.patch.object(kernels, "_alloc", warm):
+            super().run()

@@ -39,6 +39,8 @@ def _one(x: Any, request: int, mask: Any) -> tuple[Any, Any]:
     scores = x.q[low:high].float().transpose(0, 1) @ k.transpose(1, 2) * (x.scale * x.k_scale)
     if x.soft_cap:
         scores = x.soft_cap * torch.tanh(scores / x.soft_cap)
+    for name, change in x.modified_one(request).items():
+        scores = scores * change.float()[:, None] if name == "factor" else scores + change.float()
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     lse = torch.logsumexp(scores, -1) if len(slots) else scores.new_full(scores.shape[:2], -math.inf)
@@ -71,3 +73,9 @@ def extend(x: Any) -> Any:
 def verify(x: Any) -> Any:
     """A loop over requests."""
     return _all(x, branches)
+
+
+@implements("positioned_attention", library="torch", name="torch_eager", platforms=ANYWHERE)
+def positioned(x: Any) -> Any:
+    """A loop over requests."""
+    return _all(x, band)
