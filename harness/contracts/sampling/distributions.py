@@ -108,7 +108,9 @@ def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype |
 def _next(draw: Draw, batch: int, vocab: int, dtype: torch.dtype) -> torch.Tensor:
     step = 4 * torch.finfo(dtype).eps  # between numbers just below 8
     rows = torch.full((batch, vocab), 8 - 2 * step, dtype=dtype, device=draw.device)
-    rows.scatter_(1, draw.integers(batch, 1, low=vocab // 2, high=vocab), 8 - step)
+    spots = draw.integers(batch, 1, low=vocab // 2, high=vocab)
+    spots[:1] = vocab - 1
+    rows.scatter_(1, spots, 8 - step)
     rows[1::2] = torch.where(rows[1::2] == 8 - step, -(8 - 2 * step), -(8 - step))
     return rows
 

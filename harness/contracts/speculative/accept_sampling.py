@@ -162,6 +162,7 @@ def _near(case: Case, draw: Draw) -> Inputs:
     batch, slots, vocab = case.batch, case.slots, case.vocab
     heat = case.temperature * torch.tensor(HEATS, device=draw.device)[torch.arange(batch, device=draw.device) % len(HEATS), None]
     gaining = draw.integers(batch, slots, 1, low=0, high=vocab)
+    gaining[0], gaining[-1] = vocab - 1, 0
     lost = (gaining + draw.integers(batch, slots, 1, low=1, high=vocab)) % vocab
     share = 2.0 ** -draw.integers(batch, slots, 1, low=1, high=5).double()
     q = torch.softmax(logits(draw, batch * slots, vocab, "random").double().view(batch, slots, vocab), -1)

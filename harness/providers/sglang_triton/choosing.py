@@ -66,14 +66,13 @@ def softcap_argmax(x: Any) -> Any:
 
 
 def markov(step: Any, logits: Any, temperature: float) -> Any:
-    """One step of DSPARK's Markov draft, the logits split exactly into fractions and a bias of whole numbers: the argmax at
-    temperature 0, else a Gumbel-max draw a row."""
+    """One step of DSPARK's Markov draft, half of each logit its bias: the argmax at temperature 0, else a Gumbel-max draw a row."""
     import torch
 
-    rows, whole = logits.shape[0], torch.where(logits.isfinite(), logits.trunc(), 0.0)
+    rows, half = logits.shape[0], torch.where(logits.isfinite(), logits / 2, 0.0)
     return step(
-        base_logits=logits - whole,
-        bias=whole,
+        base_logits=logits - half,
+        bias=half,
         temperatures=torch.full((rows,), temperature, dtype=torch.float32, device=logits.device),
         key=int(torch.randint(1 << 31, ())),
         offset=torch.zeros(1, dtype=torch.int64, device=logits.device),
