@@ -25,7 +25,7 @@ def smoke():
     yield from product("tree_verify_sample", batch=4000, slots=6, vocab=111, values="drawn")
     yield from product("dspark_accept_sampling", batch=64, slots=4, vocab=111, values="drawn", spread=5, temperature=2)
     yield from product("dspark_accept_sampling", batch=2, slots=2, vocab=8193, values=["random", "rejected"], spread=0)
-    yield from product("dspark_accept_sampling", batch=2, slots=2, vocab=8193)
+    yield from product("dspark_accept_sampling", batch=2, slots=2, vocab=8193, values="accepted")
     yield from product("dspark_accept_sampling", batch=6, slots=4, vocab=111, values="near", cut=["whole", "cut"])
     yield from product("dspark_accept_sampling", batch=2, slots=3, vocab=20000, values="near")
     yield from product("dspark_accept_sampling", batch=96, slots=2, vocab=6, values="drawn", spread=1, temperature=2)

@@ -166,7 +166,7 @@ def _near(case: Case, draw: Draw) -> Inputs:
     lost = (gaining + draw.integers(batch, slots, 1, low=1, high=vocab)) % vocab
     share = 2.0 ** -draw.integers(batch, slots, 1, low=1, high=5).double()
     q = torch.softmax(logits(draw, batch * slots, vocab, "random").double().view(batch, slots, vocab), -1)
-    q = (0.75 * q).scatter_add(2, gaining, torch.full_like(share, 0.25))
+    q = (0.25 * q).scatter_add(2, gaining, torch.full_like(share, 0.75))
     p = (q * (1 - share)).scatter(2, lost, 0.0).scatter(2, gaining, 0.0)
     p = p.scatter(2, gaining, 1 - p.sum(-1, keepdim=True))
     p[:, -1] = torch.zeros_like(p[:, -1]).scatter(1, gaining[:, -1], 1.0)
