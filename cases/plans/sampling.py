@@ -92,6 +92,7 @@ def smoke():
     yield from product("min_p_sample", batch=5, vocab=111, min_p=0.1, form="mixed", draws=2000)
     yield from product("sample", batch=1, vocab=9, values="flat", draws=100_000)
     yield from product("seeded_sample", batch=128, vocab=111, seeds="fewseeds")
+    yield from product("seeded_sample", batch=128, vocab=111, seeds="highseeds")
     yield from filters(111, 3, ["fp32", "fp16"])
     yield from product("top_k_renorm", batch=2, vocab=1025, k=[50, 51, 256, 257, 500])
     yield from product("top_p_renorm", batch=2, vocab=[9, 1025], p=[0.1, 0.9, 0.9999999])
