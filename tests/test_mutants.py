@@ -105,6 +105,28 @@ def test_a_mutant_differs_in_one_node_and_keeps_every_line(mutant):
     assert "".join(kept.split()) == "".join(mutant.before.split())
 
 
+ASIDE = """
+def chooses(logits, k):
+    if logits.ndim != 2:
+        raise ValueError("two dimensions")
+    if logits.is_cuda and k > 3:
+        return launches(logits, 7)
+    elif k < 5:
+        k = k + 6
+    best = logits.max(dim=-1)
+    width = logits.shape[-1]
+    return best.sum(-1) if k > -float("inf") else -1
+"""
+
+
+def test_guards_branches_of_a_device_and_signs_of_an_axis_are_left_alone():
+    made = {(mutant.operator, mutant.before) for mutant in all_of(ASIDE)}
+    assert not [before for _, before in made if any(word in before for word in ("ndim", "is_cuda", "launches", "k > 3"))]
+    assert {("arithmetic", "k + 6"), ("bound", "k < 5"), ("constant", "-1"), ("axis", "logits.max(dim=-1)")} <= made
+    assert sum(operator == "constant" and before == "-1" for operator, before in ((m.operator, m.before) for m in all_of(ASIDE))) == 1
+    assert ("bound", "k > -float('inf')") not in made, "one less than infinity is infinity"
+
+
 def test_what_cannot_be_wrong_is_left_alone():
     before = " ".join(mutant.before for mutant in EVERY if mutant.operator not in ("mask", "statement"))
     for word in ("1 < 2", "BLOCK > 0", "evict_first", "n > 0", "n + 1", "do_not_specialize"):

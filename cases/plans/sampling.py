@@ -92,6 +92,7 @@ def smoke():
     yield from product("min_p_sample", batch=5, vocab=111, min_p=0.1, form="mixed", draws=2000)
     yield from product("sample", batch=1, vocab=9, values="flat", draws=100_000)
     yield from product("seeded_sample", batch=128, vocab=111, seeds="fewseeds")
+    yield from product("seeded_sample", batch=128, vocab=111, seeds="highseeds")
     yield from filters(111, 3, ["fp32", "fp16"])
     yield from product("top_k_renorm", batch=2, vocab=1025, k=[50, 51, 256, 257, 500])
     yield from product("top_p_renorm", batch=2, vocab=[9, 1025], p=[0.1, 0.9, 0.9999999])
@@ -108,9 +109,14 @@ def smoke():
     yield from product("greedy", batch=3, vocab=4097, values=LOGITS, dtype="fp16")
     yield from product("greedy", batch=1, vocab=163840)
     yield from product("greedy", batch=2, vocab=[111, 4097], values="ends")
+    yield from product("greedy", batch=3, vocab=4097, values="next", dtype=["fp32", "fp16"])
+    yield from product("greedy", batch=2, vocab=16385, values="next")
+    yield from product("seeded_sample", batch=2, vocab=16384, values="flat")  # many columns: the last bits of the hash decide
     yield from product("token_bitmask", batch=4, vocab=[9, 111, 4097], bits=BITS, rows=["all", "some"])
     yield from product("token_bitmask", batch=4, vocab=111, rows=["all", "some"], dtype="fp16")
     yield from product("penalties", batch=4, vocab=111, values=["random", "masked", "ties"], dtype=["fp32", "fp16"])
+    for alone in ((1, 0, 1), (0, 1, 1), (0, 0, 2)):
+        yield from product("penalties", batch=1, vocab=111, **dict(zip(("frequency", "presence", "repetition"), alone, strict=True)))
 
 
 def pr():

@@ -25,6 +25,10 @@ def smoke():
     yield from product("tree_verify_sample", batch=4000, slots=6, vocab=111, values="drawn")
     yield from product("dspark_accept_sampling", batch=64, slots=4, vocab=111, values="drawn", spread=5, temperature=2)
     yield from product("dspark_accept_sampling", batch=2, slots=2, vocab=8193, values=["random", "rejected"], spread=0)
+    yield from product("dspark_accept_sampling", batch=2, slots=2, vocab=8193, values="accepted")
+    yield from product("dspark_accept_sampling", batch=6, slots=4, vocab=111, values="near", cut=["whole", "cut"])
+    yield from product("dspark_accept_sampling", batch=2, slots=3, vocab=20000, values="near")
+    yield from product("dspark_accept_sampling", batch=96, slots=2, vocab=6, values="drawn", spread=1, temperature=2)
     yield from product("chain_verify", batch=6, slots=4, vocab=111, values=FAMILIES)
     yield from product("chain_verify", batch=6, slots=4, vocab=111, values=BLOCK, mode="block")
     yield from product("chain_verify", batch=3, slots=[2, 3, 6, 9], vocab=9, mode=["token", "block"])
@@ -48,6 +52,7 @@ def smoke():
     yield from product("dflash_commit", batch=5, slots=[1, 2, 3, 5, 8, 16], values=DRAFTS)
     yield from product("dspark_accept_greedy", batch=5, slots=5, vocab=111, values=DRAFTS, cut=["whole", "cut"], dtype=["fp32", "fp16"])
     yield from product("dspark_accept_greedy", batch=5, slots=5, vocab=111, cut="cut", scores=["ties", "masked"])
+    yield from product("dspark_accept_greedy", batch=[3, 257], slots=4, vocab=9, cut="cut")
     yield from product(
         "dspark_accept_sampling", batch=6, slots=4, vocab=111, values=["random", "decided", "accepted", "rejected"], spread=[0, 3], cut=["whole", "cut"]
     )

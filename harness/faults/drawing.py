@@ -193,6 +193,11 @@ def takes_the_position_for_the_seed(x: Any) -> Any:
     return _seeded(x, lambda seed, position, call: position)
 
 
+@fault("seeded_sample", "mismatch", "ignored-flag", seeds="highseeds", **SEEDED)
+def cuts_the_seed_to_32_bits(x: Any) -> Any:
+    return _seeded(x, lambda seed, position, call: (seed & 0xFFFFFFFF) ^ (position << 4))
+
+
 @fault("seeded_sample", "mismatch", "silently-greedy", seeds="fewseeds", **SEEDED)
 def is_greedy_by_seed(x: Any) -> Any:
     return x.probs.argmax(1, keepdim=True).expand(-1, 2)

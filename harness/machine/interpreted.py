@@ -4,6 +4,9 @@ A lane that is masked off in a load without `other` holds what the language leav
 zeros that the interpreter puts there. A lane outside the tensors is named, reads the same and writes nothing. The programs of a grid have
 no order, so where their number is even they run from the last to the first: what one writes beyond its own rows is not always mended by the
 program that owns them.
+
+It is also made to know the functions of libdevice that NumPy has under the same name: a device's library, of which Triton's interpreter holds
+the names alone. They are NumPy's there, so what a device makes of the last bit is not judged.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import torch
 from harness.machine.memory import Scratch
 
 Range = tuple[int, int]
+_LIBDEVICE = ("log1p",)
 
 
 @contextlib.contextmanager
@@ -76,10 +80,57 @@ def strict(scratch: Scratch, more: Callable[[], list[torch.Tensor]]) -> Iterator
     builder.set_grid_idx, builder.create_masked_load, builder.create_masked_store = places, loads, stores
     builder.create_atomic_cas, builder.create_atomic_rmw, executor._init_args_hst = swaps, updates, given
     try:
-        yield
+        with _libdevice(interpreter), _patched_once(interpreter, lambda: fence.launches):
+            yield
     finally:
         builder.set_grid_idx, builder.create_masked_load, builder.create_masked_store = place, load, store
         builder.create_atomic_cas, builder.create_atomic_rmw, executor._init_args_hst = swap, update, arguments
+
+
+@contextlib.contextmanager
+def _patched_once(interpreter: Any, launched: Callable[[], int]) -> Iterator[None]:
+    """The interpreter puts its functions into triton.language at every call of one kernel function by another, which takes longer than the call
+    itself. Once a launch, for each set of its modules that a function sees, is enough: nothing takes them out before the launch ends.
+    """
+    patch, tl = interpreter._patch_lang, interpreter.tl
+    sees, done = dict[Any, tuple[bool, bool]](), dict[tuple[bool, bool], int]()
+
+    def once(function: Any) -> Any:
+        if function not in sees:
+            values = [value for value in function.__globals__.values() if value is tl or value is tl.core]
+            sees[function] = (tl in values, tl.core in values)
+        if done.get(sees[function]) == launched():
+            return interpreter._LangPatchScope()
+        done[sees[function]] = launched()
+        return patch(function)
+
+    interpreter._patch_lang = once
+    try:
+        yield
+    finally:
+        interpreter._patch_lang = patch
+
+
+@contextlib.contextmanager
+def _libdevice(interpreter: Any) -> Iterator[None]:
+    """NumPy's functions in the place of libdevice's names, of which a call gives None under the interpreter."""
+    from triton.language.extra import libdevice
+
+    def of_numpy(name: str) -> Callable[[Any], Any]:
+        def call(x: Any) -> Any:
+            with np.errstate(all="ignore"):
+                return interpreter.tl.tensor(interpreter.TensorHandle(getattr(np, name)(x.handle.data), x.handle.dtype), x.type)
+
+        return call
+
+    held = {name: getattr(libdevice, name) for name in _LIBDEVICE}
+    for name in held:
+        setattr(libdevice, name, of_numpy(name))
+    try:
+        yield
+    finally:
+        for name, function in held.items():
+            setattr(libdevice, name, function)
 
 
 def _poisoned(ptrs: Any, mask: Any, other: Any, interpreter: Any) -> Any:
@@ -103,9 +154,11 @@ class _Fence:
         self._scratch, self._more = scratch, more
         self._kernel = ""
         self._given: list[Range] = []
+        self.launches = 0
 
     def enter(self, kernel: str, arguments: list[Any]) -> None:
         """A launch begins."""
+        self.launches += 1
         self._kernel = kernel
         self._given = self._ranges(_tensors(arguments))
 

@@ -17,7 +17,7 @@ WORKED = {
 }
 SPOILT = ("nan", "zero")
 FOUR = (0.1, 0.2, 0.3, 0.4)
-LOGITS = ("random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "onenan", "extreme", "ends")
+LOGITS = ("random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "onenan", "extreme", "ends", "next")
 
 BATCH = number("batch", "b", "rows", least=0)
 VOCAB = number("vocab", "v", "vocabulary size", search=(1, 200_000))
@@ -74,7 +74,8 @@ def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype |
 
     random: standard deviation 2.3; peaked: one token 20 above; flat: equal in each row; ties: multiples of 1; masked: two
     tokens in three at -inf; allmasked: every second row all -inf; nan: every second row all NaN; onenan: one NaN in every
-    second row; extreme: up to 1e4 in size; ends: the greatest is the last token of a row, the first of the next; four: .1 .2 .3 .4 and -inf.
+    second row; extreme: up to 1e4 in size; ends: the greatest is the last token of a row, the first of the next; next: the
+    greatest is one step of the dtype above all others, which are below 0 in every second row; four: .1 .2 .3 .4 and -inf.
     """
     if values == "four":
         row = torch.tensor((*FOUR, *[-math.inf] * vocab)[:vocab], device=draw.device)
@@ -99,7 +100,19 @@ def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype |
         x = x * 1024.0
     elif values == "ends":
         x[::2, -1], x[1::2, 0] = 24.0, 24.0
+    elif values == "next":
+        return _next(draw, batch, vocab, dtype or torch.float32)
     return x.to(dtype or torch.float32)
+
+
+def _next(draw: Draw, batch: int, vocab: int, dtype: torch.dtype) -> torch.Tensor:
+    step = 4 * torch.finfo(dtype).eps  # between numbers just below 8
+    rows = torch.full((batch, vocab), 8 - 2 * step, dtype=dtype, device=draw.device)
+    spots = draw.integers(batch, 1, low=vocab // 2, high=vocab)
+    spots[:1] = vocab - 1
+    rows.scatter_(1, spots, 8 - step)
+    rows[1::2] = torch.where(rows[1::2] == 8 - step, -(8 - 2 * step), -(8 - step))
+    return rows
 
 
 def per_row(form: str, value: float, batch: int, others: tuple[float, ...], dtype: torch.dtype, device: str) -> torch.Tensor | int | float:

@@ -18,7 +18,7 @@ from harness.contracts.sampling import filters, murmur
 from harness.contracts.sampling.distributions import BATCH, VALUES, VOCAB, probs
 from harness.contracts.sampling.drawing import AGAIN
 
-FEW = ("fewseeds", "fewpositions")
+FEW = ("fewseeds", "fewpositions", "highseeds")
 GROUPS = 8  # distinct seeds or positions there
 
 
@@ -30,7 +30,8 @@ class seeded_sample:
     in another slot; top_k int, top_p float (off by default; joint) -> ids [2 batch, 2], the second column from a second call.
     seeds `unlucky`: one column without mass hashes to 2^32 - 1, whose Gumbel noise is infinite unless it is bounded.
     seeds `fewseeds`: one row of probabilities for all, GROUPS seeds each at consecutive positions; `fewpositions`: consecutive seeds at
-    GROUPS positions. What they draw must follow the row, and no two rows may share a random number.
+    GROUPS positions; `highseeds`: the same, the seeds consecutive above their lower 32 bits. What they draw must follow the row, and no
+    two rows may share a random number.
     noise `murmur3`: the token is the one with the greatest log(p) - log(-log(h / (2^32 - 1))), h the MurmurHash3 of seed,
     position and column; rounding of log(p) to fp32 may decide between neighbours.
     """
@@ -59,6 +60,8 @@ class seeded_sample:
             p = p[:1].expand(case.batch, -1)
             place = torch.arange(case.batch, device=draw.device)
             few, many = seeds[place % GROUPS], int(seeds[0] >> 1) + place // GROUPS
+            if case.seeds == "highseeds":
+                many = (int(seeds[0]) & murmur.WORD) + (place // GROUPS << 32)
             seeds, positions = (few, int(positions[0]) + place // GROUPS) if case.seeds == "fewseeds" else (many, positions[place % GROUPS])
         twin = draw.permutation(case.batch)
         order = torch.cat((torch.arange(case.batch, device=draw.device), twin))

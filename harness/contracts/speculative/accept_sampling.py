@@ -19,6 +19,7 @@ from harness.contracts.speculative.walk import Said
 from harness.words import plural
 
 STRIDE = 5  # from one token of a draft row to the next
+HEATS = (1.0, 0.5, 2.0)  # times the case's temperature, request by request
 CLOSE = 1e-4  # relative: p and q nearer than this may compare either way
 
 
@@ -30,13 +31,21 @@ class dspark_accept_sampling:
     slots - 1, vocab], temperatures fp32 [batch, 1], verify_lens int32 [batch] or None -> correct_len int32 (at most
     verify_lens - 1), bonus int64 (a token of max(p - q, 0) at the rejection, of p after the last draft, or the draft after the cut),
     cap_trim_lens int32 (drafts cut off), all [batch]. Draft rows are flat over 2^m tokens, so that q is exact at any temperature.
+    values `near`: each target row is its draft row, of any shape, less a share that one token gains; so that token is surely accepted, the
+    token that is ruled out surely rejected and the gaining one alone left, while no logit or log-sum-exp may be off by more than the share.
+    Temperatures differ from request to request.
     """
 
     axes = (
         BATCH,
         SLOTS,
         VOCAB,
-        words("values", ("random", "decided", "accepted", "rejected", "drawn"), "possible, certain, all, none; requests alike", default="random"),
+        words(
+            "values",
+            ("random", "decided", "accepted", "rejected", "drawn", "near"),
+            "possible, certain, all, none; requests alike; certain by a little",
+            default="random",
+        ),
         number("spread", "w", "log2 of the tokens a draft row holds; 0: certain of its token", default=3, least=0, search=(0, 12)),
         real("temperature", "t", "divides the target's logits", default=1.0, least=1e-3, search=(0.01, 0.1, 0.7, 1.5, 10.0)),
         words("cut", ("whole", "cut"), "verify every slot, or a hashed number of them", default="whole"),
@@ -47,6 +56,8 @@ class dspark_accept_sampling:
         """Why there is no such case, or None."""
         if case.slots < 2:
             return "a chain without drafts has nothing to verify"
+        if case.values == "near" and (case.vocab < 4 or not case.spread):
+            return "a draft row near its target holds at least 4 tokens"
         if case.vocab < 2 and case.values in ("rejected", "decided"):
             return "a draft of the only token cannot be ruled out"
         if 1 << case.spread > case.vocab // math.gcd(STRIDE, case.vocab):
@@ -57,6 +68,8 @@ class dspark_accept_sampling:
         if case.values == "drawn":
             rows = logits(draw, case.slots, case.vocab, "random")
             return self._alike(case, draw, rows, draw.integers(case.slots - 1, low=0, high=case.vocab))
+        if case.values == "near":
+            return _near(case, draw)
         batch, slots, vocab = case.batch, case.slots, case.vocab
         tokens = draw.integers(batch, slots, low=0, high=vocab)
         rows = logits(draw, batch * slots, vocab, "random").view(batch, slots, vocab)
@@ -110,7 +123,7 @@ class dspark_accept_sampling:
             count = 0
             while count + 1 < len(tokens) and lines[count][tokens[count + 1]] > -math.inf:
                 count += 1
-            weight = [math.exp((value - max(lines[count])) / x.case.temperature) for value in lines[count]]
+            weight = [math.exp((value - max(lines[count])) / float(x.temperatures[b])) for value in lines[count]]
             whole = sum(weight)
             left = [w / whole for w in weight]
             if count + 1 < len(tokens):
@@ -140,6 +153,35 @@ def _inputs(case: Case, device: str, tokens: torch.Tensor, rows: torch.Tensor, f
         draft_logits=draft,
         draft_probs=(draft == 0).float() * 2.0**-case.spread,
         temperatures=torch.full((case.batch, 1), case.temperature, device=device),
+        verify_lens=lens,
+    )
+
+
+def _near(case: Case, draw: Draw) -> Inputs:
+    """Draft rows q, and target rows that are q with one token ruled out, less a share of the rest, all of which `gaining` gets."""
+    batch, slots, vocab = case.batch, case.slots, case.vocab
+    heat = case.temperature * torch.tensor(HEATS, device=draw.device)[torch.arange(batch, device=draw.device) % len(HEATS), None]
+    gaining = draw.integers(batch, slots, 1, low=0, high=vocab)
+    gaining[0], gaining[-1] = vocab - 1, 0
+    lost = (gaining + draw.integers(batch, slots, 1, low=1, high=vocab)) % vocab
+    share = 2.0 ** -draw.integers(batch, slots, 1, low=1, high=5).double()
+    q = torch.softmax(logits(draw, batch * slots, vocab, "random").double().view(batch, slots, vocab), -1)
+    q = (0.25 * q).scatter_add(2, gaining, torch.full_like(share, 0.75))
+    p = (q * (1 - share)).scatter(2, lost, 0.0).scatter(2, gaining, 0.0)
+    p = p.scatter(2, gaining, 1 - p.sum(-1, keepdim=True))
+    p[:, -1] = torch.zeros_like(p[:, -1]).scatter(1, gaining[:, -1], 1.0)
+    right = draw.integers(batch, slots, low=0, high=4) != 0
+    tokens = torch.where(right, gaining.squeeze(2), lost.squeeze(2)).roll(1, 1)
+    lens = draw.integers(batch, low=1, high=slots + 1).to(torch.int32) if case.cut == "cut" else None
+    draft = (heat[:, None].double() * q[:, :-1].log()).float()
+    return Inputs(
+        case,
+        draw.device,
+        candidates=tokens,
+        target_logits=(heat[:, None].double() * p.log()).float().flatten(0, 1),
+        draft_logits=draft,
+        draft_probs=torch.softmax(draft.double() / heat[:, None].double(), -1).float(),
+        temperatures=heat.float(),
         verify_lens=lens,
     )
 

@@ -1,6 +1,7 @@
 """Mutation operators: from a node of a syntax tree to the wrong nodes that a slip of the hand puts in its place.
 
-Left alone is what cannot make a result wrong: launch tuning (`num_warps`, cache hints), assertions, hints to the compiler, logging. So are casts
+Left alone is what cannot make a result wrong: launch tuning (`num_warps`, cache hints), assertions (`if ...: raise` too), hints to the compiler,
+logging, and branches for tensors of a device, which the CPU never takes. So are casts
 of a name to another width, whose loss shows beyond 2^31 elements alone; and what masked lanes hold has an operator of its own.
 """
 
@@ -62,6 +63,7 @@ _REDUCTIONS = frozenset(
     )
 )
 _AXIS_NAMES = ("axis", "dim")
+_ALONG = _REDUCTIONS | {"scatter", "scatter_add", "squeeze", "unsqueeze"}
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Scope:
     strides: tuple[str, ...]
     assigned: frozenset[str]  # names that are assigned at more than one place
     target: str  # the name that the statement around the node assigns, or ""
+    axis: bool = False  # whether the node names an axis, as the -1 of `dim=-1`: without its minus sign it names the same one of two
 
 
 def operator(function: Callable[[Any, Scope], Made]) -> Callable[[Any, Scope], Made]:
@@ -97,6 +100,8 @@ def idle(node: ast.AST) -> bool:
     """Whether nothing below the node can make a result wrong."""
     if isinstance(node, (ast.Assert, ast.Raise, ast.FunctionDef, ast.ClassDef, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Global)):
         return True
+    if isinstance(node, ast.If) and not node.orelse and all(isinstance(statement, ast.Raise) for statement in node.body):
+        return True  # an assertion
     if isinstance(node, ast.keyword):
         return node.arg in TUNING or node.arg == "other"
     if isinstance(node, ast.Assign):
@@ -106,6 +111,23 @@ def idle(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         return called(node) in _HINTS or (isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id in _LOGS)
     return False
+
+
+def elsewhere(node: ast.AST) -> bool:
+    """Whether it is a branch for tensors of a device, by a condition that is false on the CPU, where mutants run."""
+    if not isinstance(node, ast.If):
+        return False
+    parts = node.test.values if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And) else [node.test]
+    return any(isinstance(part, ast.Attribute) and part.attr in ("is_cuda", "is_npu", "is_xpu") for part in parts)
+
+
+def names_axis(node: ast.AST, parent: ast.AST) -> bool:
+    """Whether the node says along which axis its parent works."""
+    if isinstance(parent, ast.keyword):
+        return parent.arg in _AXIS_NAMES
+    if isinstance(parent, ast.Subscript):
+        return isinstance(parent.value, ast.Attribute) and parent.value.attr == "shape"
+    return isinstance(parent, ast.Call) and called(parent).rstrip("_") in _ALONG and node in parent.args
 
 
 def _cast(node: ast.Assign) -> bool:
@@ -140,6 +162,8 @@ def comparison(node: Any, scope: Scope) -> Made:
 def bound(node: Any, scope: Scope) -> Made:
     """A bound one too low: the right side of an order, the end of a range; a division that no longer rounds up."""
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):
+        if "inf" in ast.unparse(node.comparators[0]):
+            return  # one less than infinity is infinity
         yield changed(node, comparators=[_less(node.comparators[0]), *node.comparators[1:]])
     elif isinstance(node, ast.Call) and called(node) in ("range", "static_range") and node.args:
         place = min(1, len(node.args) - 1)
@@ -166,7 +190,7 @@ def constant(node: Any, scope: Scope) -> Made:
         yield ast.Constant(2 * node.value if node.value else 1.0)
     elif isinstance(node, ast.Call) and called(node) == "float" and node.args and isinstance(node.args[0], ast.Constant):
         yield ast.Constant(0.0)
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and not scope.axis:
         yield node.operand
 
 

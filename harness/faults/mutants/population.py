@@ -74,13 +74,16 @@ def targets(traces: Iterable[Traced], libraries: Sequence[str]) -> list[Target]:
                 if file in trace.lines and _meets(function, trace.lines[file]) and (function.kernel or trace.cell not in launching)
             )
             if cells and (function.kernel or not (function.name.endswith(_CHOOSERS) or any(part in file for part in _AROUND))):
-                found.append(_target(function, module, file, cells))
+                beside = frozenset().union(*(trace.lines.get(file, frozenset()) for trace in passing))
+                found.append(_target(function, module, file, cells, beside))
     return [target for target in found if target.reached]
 
 
-def _target(function: Function, module: str, file: str, cells: tuple[Reaching, ...]) -> Target:
+def _target(function: Function, module: str, file: str, cells: tuple[Reaching, ...], beside: frozenset[int]) -> Target:
+    """`beside`: the lines that any cell executes. What only cells that launch kernels execute is the kernels' wrapper, and no target."""
     lines = frozenset().union(*(cell.lines for cell in cells))
     every = mutants(source_of(file), module, file, function)
+    every = [m for m in every if not any(line in beside - lines for line in range(m.statement[0], m.statement[1] + 1))]
     met = [any(line in lines for line in range(mutant.statement[0], mutant.statement[1] + 1)) for mutant in every]
     return Target(
         f"{module}:{function.name}",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harness.faults.mutants.operators import OPERATORS, Scope, idle, scope_of, target_of
+from harness.faults.mutants.operators import OPERATORS, Scope, elsewhere, idle, names_axis, scope_of, target_of
 
 _SHOWN = 70  # characters of a node's text in a key
 _NOT_INTERPRETED = ("USE_PDL", "USE_FP8")  # flags of branches that Triton's interpreter cannot run: CUDA's own instructions, rounding to fp8
@@ -106,17 +106,20 @@ def _short(text: str) -> str:
 def _nodes(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, tuple[int, int], Scope]]:
     """Every node of the body that may be changed, with the lines of its statement and the scope there."""
     outside = scope_of(function)
-    stack: list[tuple[ast.AST, ast.stmt]] = [(statement, statement) for statement in reversed(function.body)]
+    stack: list[tuple[ast.AST, ast.stmt, ast.AST]] = [(statement, statement, function) for statement in reversed(function.body)]
     while stack:
-        node, holder = stack.pop()
+        node, holder, parent = stack.pop()
         if idle(node):
             continue
-        yield node, _lines(holder), replace(outside, target=target_of(holder))
+        if isinstance(node, ast.If) and elsewhere(node):
+            stack.extend((statement, statement, node) for statement in reversed(node.orelse))
+            continue
+        yield node, _lines(holder), replace(outside, target=target_of(holder), axis=names_axis(node, parent))
         for name, value in reversed(list(ast.iter_fields(node))):
             if name in ("annotation", "returns", "type_comment") or (name == "body" and _elsewhere(node)):
                 continue
             children = [child for child in reversed(value if isinstance(value, list) else [value]) if isinstance(child, ast.AST)]
-            stack.extend((child, child if isinstance(child, ast.stmt) else holder) for child in children)
+            stack.extend((child, child if isinstance(child, ast.stmt) else holder, node) for child in children)
 
 
 def _elsewhere(node: ast.AST) -> bool:

@@ -59,4 +59,4 @@ class Blockwise:
         self.accept = resolve(f"{twin.BLOCKWISE}:blockwise_rejection_torch")
 
     def run(self) -> Any:
-        return self.accept(**self.arguments)
+        return twin.counted(self.accept, self.arguments)

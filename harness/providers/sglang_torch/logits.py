@@ -8,7 +8,7 @@ from harness.contracts import Case
 from harness.contracts.sampling.drawing import too_many
 from harness.providers.registry import implements
 from harness.providers.resolve import resolve
-from harness.providers.sglang_triton.choosing import MARKOV, markov
+from harness.providers.sglang_triton.choosing import MARKOV, drawn, markov
 from harness.providers.sglang_triton.sampling import temperatures
 
 ANYWHERE = {"cuda", "rocm", "cpu"}
@@ -23,10 +23,8 @@ def temperature_softmax(x: Any) -> Any:
 
 @implements("sample", library="sglang", name="sglang_torch_markov", platforms=ANYWHERE, accepts=too_many)
 def markov_sample(x: Any) -> Any:
-    """DSPARK's Gumbel sampler in PyTorch, from log-probabilities at temperature 1."""
-    import torch
-
-    return x.in_batches(lambda part: markov(resolve(MARKOV).torch, torch.log(part.repeated("probs")), 1.0))
+    """DSPARK's Gumbel sampler in PyTorch."""
+    return drawn(x, resolve(MARKOV).torch)
 
 
 class _Request:

@@ -23,14 +23,14 @@ ALL = {"ties_k": "all", "ties_p": "all"}
 
 
 def arguments(x: Any) -> dict[str, Any]:
-    """The builder's arguments, the scheduler's sampling_info among them."""
+    """The builder's arguments, the scheduler's sampling_info among them; with 16-bit logits the builder finds the greatest k itself."""
     info = SimpleNamespace(temperatures=x.temperatures, top_ks=x.top_ks, top_ps=x.top_ps, need_top_k_sampling=x.need_top_k, need_top_p_sampling=x.need_top_p)
     return {
         "next_token_logits": x.logits,
         "sampling_info": info,
         "draft_token_num": x.case.slots,
         "bs": x.case.batch,
-        "max_top_k": x.max_top_k,
+        "max_top_k": x.max_top_k if x.case.dtype == "fp32" else None,
         "uniform_top_k_value": x.uniform_top_k,
     }
 

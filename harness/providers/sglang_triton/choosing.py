@@ -6,12 +6,14 @@ from typing import Any
 
 from harness.contracts import Case
 from harness.contracts.sampling.drawing import too_many
+from harness.errors import Unsupported
 from harness.providers.registry import implements
 from harness.providers.resolve import resolve
 from harness.providers.sglang_triton.sampling import packed
 
 EVERYWHERE = {"cuda", "rocm", "interpret"}
 DEVICES = {"cuda", "rocm"}
+INTERPRETED = 16  # draws
 MARKOV = "sglang.kernels.ops.speculative.dspark.markov_sample:MarkovSampleStep"
 
 
@@ -35,11 +37,18 @@ def row_argmax(x: Any) -> Any:
 
 @implements("greedy", library="sglang", name="sglang_triton_topk1", platforms=EVERYWHERE, accepts=_plain)
 def draft_topk1(x: Any) -> Any:
-    """The argmax of a draft step; it also advances positions, which are scratch here."""
+    """The argmax of a draft step. It also writes the id to a column of the drafts, beside it the probability 1, and advances the positions: a row
+    of which any of these is not so has the id -1.
+    """
     import torch
 
-    positions = torch.zeros(x.logits.shape[0], dtype=torch.int64, device=x.device)
-    return resolve("sglang.kernels.ops.speculative.topk1:draft_topk1_postprocess")(x.logits, positions)[1].view(-1)
+    rows = x.logits.shape[0]
+    positions = torch.arange(rows, dtype=torch.int64, device=x.device)
+    drafts = torch.full((rows, 3), -2, dtype=torch.int64, device=x.device)
+    topk1 = resolve("sglang.kernels.ops.speculative.topk1:draft_topk1_postprocess")
+    probability, ids = (part.view(-1) for part in topk1(x.logits, positions, drafts, 1))
+    as_said = (positions == torch.arange(1, rows + 1, device=x.device)) & (probability == 1) & (drafts[:, 1] == ids)
+    return torch.where(as_said & (drafts[:, ::2] == -2).all(1), ids, -1)
 
 
 @implements("greedy", library="sglang", name="sglang_triton_denoiser", platforms=EVERYWHERE, accepts=lambda case: _plain_fp32(case) or packed(case))
@@ -52,19 +61,18 @@ def denoiser_argmax(x: Any) -> Any:
 
 @implements("greedy", library="sglang", name="sglang_triton_softcap", platforms=DEVICES, accepts=_capped_fp32)
 def softcap_argmax(x: Any) -> Any:
-    """Gives the id as an fp32 number, exact below 2^24; it needs libdevice, which the interpreter has not."""
+    """Gives the id as an fp32 number, exact below 2^24; it needs the tanh of libdevice, which the interpreter has not."""
     return resolve("sglang.kernels.ops.sampling.softcap_row_argmax:softcap_row_argmax")(x.logits, x.cap, x.logits.shape[1], 0)[:, 1].long()
 
 
 def markov(step: Any, logits: Any, temperature: float) -> Any:
-    """One step of DSPARK's Markov draft, the logits split exactly into fractions and a bias of whole numbers: the argmax at
-    temperature 0, else a Gumbel-max draw a row."""
+    """One step of DSPARK's Markov draft, half of each logit its bias: the argmax at temperature 0, else a Gumbel-max draw a row."""
     import torch
 
-    rows, whole = logits.shape[0], torch.where(logits.isfinite(), logits.trunc(), 0.0)
+    rows, half = logits.shape[0], torch.where(logits.isfinite(), logits / 2, 0.0)
     return step(
-        base_logits=logits - whole,
-        bias=whole,
+        base_logits=logits - half,
+        bias=half,
         temperatures=torch.full((rows,), temperature, dtype=torch.float32, device=logits.device),
         key=int(torch.randint(1 << 31, ())),
         offset=torch.zeros(1, dtype=torch.int64, device=logits.device),
@@ -79,9 +87,15 @@ def markov_argmax(x: Any) -> Any:
     return markov(resolve(MARKOV).triton, x.logits, 0.0)
 
 
-@implements("sample", library="sglang", name="sglang_triton_markov", platforms=DEVICES, accepts=too_many)
-def markov_sample(x: Any) -> Any:
-    """From log-probabilities at temperature 1; its noise needs libdevice, which the interpreter has not."""
+def drawn(x: Any, step: Any) -> Any:
+    """Draws of a Markov step from half the log-probabilities at the temperature that doubles them again."""
     import torch
 
-    return x.in_batches(lambda part: markov(resolve(MARKOV).triton, torch.log(part.repeated("probs")), 1.0))
+    return x.in_batches(lambda part: markov(step, 0.5 * torch.log(part.repeated("probs")), 0.5))
+
+
+@implements("sample", library="sglang", name="sglang_triton_markov", platforms=EVERYWHERE, accepts=too_many)
+def markov_sample(x: Any) -> Any:
+    if x.device == "cpu" and x.case.batch * x.case.draws > INTERPRETED:
+        raise Unsupported(f"under the interpreter more than {INTERPRETED} draws take too long")
+    return drawn(x, resolve(MARKOV).triton)

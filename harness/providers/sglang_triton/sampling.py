@@ -97,9 +97,18 @@ def softmax_temp(x: Any) -> Any:
     accepts=lambda case: packed(case) if case.dtype == "fp32" else "SGLang's denoiser statistics take fp32 logits",
 )
 def denoiser_statistics(x: Any) -> Any:
-    """The probabilities of the block denoiser, one canvas of one row a request."""
+    """The probabilities of the block denoiser, one canvas of one row a request. A row whose entropy or whose copy in bf16 is not that of its
+    probabilities is given as NaN.
+    """
+    import torch
+
     statistics = resolve("sglang.kernels.ops.sampling.denoiser_statistics:denoiser_statistics")
-    return statistics(x.logits.unsqueeze(1), temperatures(x).view(-1))[0].squeeze(1)
+    soft = torch.empty(x.logits.shape, dtype=torch.bfloat16, device=x.device)
+    probs, entropy = statistics(x.logits.unsqueeze(1), temperatures(x).view(-1), soft.unsqueeze(1))[:2]
+    probs = probs.squeeze(1)
+    own = torch.special.entr(probs.double()).sum(-1)
+    wrong = ((own - entropy.view(-1)).abs() > 1e-4 * (1 + own)) | ((soft.double() - probs).abs() > 2.0**-7 * probs + 1e-30).any(-1)
+    return probs.masked_fill(wrong[:, None], torch.nan)
 
 
 @implements("token_bitmask", library="sglang", name="sglang_triton", platforms=EVERYWHERE)

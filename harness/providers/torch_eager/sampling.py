@@ -102,7 +102,8 @@ def seeded_sample(x: Any) -> Any:
         weights = filtered(x.probs, x.top_k, x.top_p)
         noise = torch.empty_like(weights)
         for row, (seed, position) in enumerate(zip(x.seeds.tolist(), x.positions.tolist(), strict=True)):
-            made = torch.Generator(device=x.device).manual_seed((seed ^ (position << 20)) & 0x7FFFFFFFFFFFFFFF)
+            # a generator of the CPU takes the lower 32 bits of its seed alone
+            made = torch.Generator(device=x.device).manual_seed((seed * 0x9E3779B97F4A7C15 + position * 0xC2B2AE3D27D4EB4F) % 2**64 >> 31)
             noise[row].exponential_(generator=made)
         return (weights / noise.clamp_min_(torch.finfo(torch.float32).tiny)).argmax(-1)
 
