@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.checks import REASONS, judge, tolerance
-from harness.checks.outcome import CHECKS, check_of
+from harness.checks import judge, tolerance
 from harness.contracts import Close, Exact, Filtered, Judged, OneOf
+from harness.reasons import CHECKS, REASONS, check_of
 from harness.store.results import FINDINGS
 
 

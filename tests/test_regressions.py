@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from harness import regressions
-from harness.checks.outcome import CHECKS
 from harness.cli import cli
 from harness.contracts import make_inputs, op
 from harness.errors import UsageError
 from harness.providers import providers_of
+from harness.reasons import CHECKS
 from harness.selection import DEFAULT_CASES, preset_cases
 from harness.store.results import read
 from tests.test_docs import DOCS

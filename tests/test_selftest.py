@@ -16,13 +16,13 @@ from scipy import stats
 
 from harness import report, selftest
 from harness.checks import rivals
-from harness.checks.outcome import CHECKS
 from harness.cli import cli
 from harness.contracts import Close, Drawn, Filtered
 from harness.errors import UsageError
 from harness.faults import FAULTS
 from harness.machine.platforms import machine_platform
 from harness.providers import registry
+from harness.reasons import CHECKS
 from harness.selection import DEFAULT_CASES
 from harness.selftest import bound
 from harness.store.ledger import load_ledger

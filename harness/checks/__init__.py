@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from harness.checks.outcome import REASONS, Outcome
+from harness.checks.outcome import Outcome
 from harness.checks.support import filtered, one_of
 from harness.checks.tolerance import close, explain, tolerance
 from harness.contracts.expected import Close, Drawn, Exact, Expected, Filtered, Judged, OneOf
 
-__all__ = ["REASONS", "Outcome", "close", "exact", "explain", "filtered", "judge", "one_of", "tolerance"]
+__all__ = ["Outcome", "close", "exact", "explain", "filtered", "judge", "one_of", "tolerance"]
 
 _INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.checks.outcome import CHECKS, check_of
 from harness.contracts import Case, Drawn, Expected, Filtered, Inputs, op
 from harness.contracts._torch import torch
 from harness.errors import UsageError
 from harness.providers import Provider, implements, providers
+from harness.reasons import CHECKS, check_of
 
 EVERYWHERE = frozenset({"cuda", "rocm", "cpu"})
 _SMALL: dict[str, dict[str, Any]] = {

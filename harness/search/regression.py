@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from harness.checks.outcome import check_of
 from harness.contracts import op
+from harness.reasons import check_of
 from harness.store.files import write_whole
 from harness.store.results import Result
 

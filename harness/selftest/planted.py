@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.checks.outcome import check_of
 from harness.contracts import Case, op
 from harness.errors import HarnessError
 from harness.faults import Fault
 from harness.machine.pool import Limits
+from harness.reasons import check_of
 from harness.selection import Cell, preset_cases, standing
 from harness.session import Session
 from harness.store.results import FINDINGS, Result

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.checks.outcome import CHECKS
 from harness.checks.rivals import CANNOT, FAILS, PASSES, RULES
 from harness.errors import unknown
 from harness.faults import FAULTS, Fault
+from harness.reasons import CHECKS
 from harness.selftest.clean import Clean, bound, run_clean
 from harness.selftest.planted import Bench, Trial
 from harness.store.ledger import Ledger

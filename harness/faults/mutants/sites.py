@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harness.faults.mutants.operators import OPERATORS, Scope, elsewhere, idle, names_axis, scope_of, target_of
+from harness.faults.mutants.idle import elsewhere, idle, names_axis
+from harness.faults.mutants.operators import OPERATORS, Scope, scope_of, target_of
 
 _SHOWN = 70  # characters of a node's text in a key
 _NOT_INTERPRETED = ("USE_PDL", "USE_FP8")  # flags of branches that Triton's interpreter cannot run: CUDA's own instructions, rounding to fp8
