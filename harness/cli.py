@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from harness import __version__
+from harness.commands.power import power
 
 _SELECT: tuple[Callable[[Any], Any], ...] = (
     click.option(
@@ -162,9 +163,7 @@ def routes(**options: Any) -> None:
 
 @cli.command()
 @click.argument("target", metavar="PROVIDER.OP")
-@click.option(
-    "--axis", "axes", multiple=True, required=True, metavar="AXIS=VALUES", help="Values to try: heads=1..128, heads=8,12,16..24 (default: none; needed)."
-)
+@click.option("--axis", "axes", multiple=True, required=True, metavar="AXIS=VALUES", help="Values to try: heads=1..128, heads=8,12,16..24 (needed).")
 @click.option("--case", help="The case whose axes are varied (default: that of the baseline, else the cheapest of the presets).")
 @click.option("--accept", is_flag=True, help="Write the map as the new baseline (default: only compare).")
 @click.option("--refresh", is_flag=True, help="Write what is no worse than the baseline; what got worse is still reported (default: only compare).")
@@ -231,9 +230,7 @@ def selftest(**options: Any) -> None:
 @cli.command()
 @click.option("--op", "ops", multiple=True, metavar="OP[,OP]", help="Only these ops (default: all).")
 @click.option("--provider", "providers", multiple=True, metavar="NAME[,NAME]", help="Only these providers (default: all).")
-@click.option(
-    "--axis", "axes", multiple=True, metavar="AXIS=VALUES", help="Search this of an axis alone: heads=1..64, dtype=fp16,fp32 (default: what the op declares)."
-)
+@click.option("--axis", "axes", multiple=True, metavar="AXIS=VALUES", help="Search this alone: heads=1..64, dtype=fp16 (default: what the op declares).")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Search for so long in all (default: 60, or without limit with --examples).")
 @click.option("--examples", type=click.IntRange(min=1), help="So many examples of each op on each provider (default: as many as the time allows).")
 @click.option("--seed", type=click.IntRange(min=0), help="What is tried follows from it (default: a fresh one, printed).")
@@ -265,6 +262,9 @@ def fuzz(**options: Any) -> None:
     from harness.commands.fuzz import search
 
     sys.exit(search(**options))
+
+
+cli.add_command(power)
 
 
 def main() -> None:

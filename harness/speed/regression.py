@@ -16,15 +16,15 @@ BASELINE, RUNS = 10, 3  # the most runs of a baseline that are used, and of a ne
 @dataclass(frozen=True)
 class Rule:
     """
-    alpha   probability that run noise alone goes beyond the margin, one-sided
-    starts  deviations of the shift between machine starts that are allowed for: exceeded once in 18,000 by the difference of a uniform
-            shift and the mean of three, once in 340 by a normal one
+    alpha   probability that run noise alone goes beyond the margin, one-sided: the promised rate of false alarms, 0.02 %
+    starts  deviations of the shift between machine starts that are allowed for: exceeded once in 46,000 by the difference of a uniform
+            shift and the mean of three, once in 390 by a normal one
     doubt   probability, by run noise, that the first run hides what three runs would call slow
     floors  by mode: a smaller change is never slow. Graph: three quarters of 1 %, the least change to be found; eager: half of 5 %
     """
 
-    alpha: float = 1e-4
-    starts: float = 2.75
+    alpha: float = 2e-4
+    starts: float = 2.8
     doubt: float = 0.05
     floors: tuple[tuple[str, float], ...] = ((GRAPH, 0.0075), (EAGER, 0.025))
 
