@@ -105,6 +105,13 @@ def test_moderation_finds_the_spread_of_variances_that_was_drawn():
     assert np.mean(pooled / true) < np.mean((true * random.chisquare(9, 20000) / 9) / true) * 1.05
 
 
+def test_runs_that_all_agree_are_known_no_better_than_a_run_can_be():
+    still = predict(summarise([np.full((6, 10), 50.0)]), "graph", known_start=True)
+    assert np.all(still.margin(3) == still.floor)
+    assert not still.slow(np.full((6, 3), 50.3)).any()
+    assert still.slow(np.full((6, 3), 50.5)).all()
+
+
 @pytest.mark.parametrize("starts", [2, 3, 10])
 def test_the_shift_between_starts_is_learned_slowly(starts):
     still = stack([summarise([np.full(3, 50.0)] * starts)] * 4)
