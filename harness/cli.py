@@ -13,6 +13,7 @@ import click
 
 from harness import __version__
 from harness.cli_offline import codegen, observe, routes, symbols
+from harness.commands.power import power
 
 _CASES = "(default: $KERNEL_PARITY_CASES, else cases/ beside the package)."
 _SELECT: tuple[Callable[[Any], Any], ...] = (
@@ -152,9 +153,7 @@ def selftest(**options: Any) -> None:
 @cli.command()
 @click.option("--op", "ops", multiple=True, metavar="OP[,OP]", help="Only these ops (default: all).")
 @click.option("--provider", "providers", multiple=True, metavar="NAME[,NAME]", help="Only these providers (default: all).")
-@click.option(
-    "--axis", "axes", multiple=True, metavar="AXIS=VALUES", help="Search this of an axis alone: heads=1..64, dtype=fp16,fp32 (default: what the op declares)."
-)
+@click.option("--axis", "axes", multiple=True, metavar="AXIS=VALUES", help="Search this alone: heads=1..64, dtype=fp16 (default: what the op declares).")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Search for so long in all (default: 60, or without limit with --examples).")
 @click.option("--examples", type=click.IntRange(min=1), help="So many examples of each op on each provider (default: as many as the time allows).")
 @click.option("--seed", type=click.IntRange(min=0), help="What is tried follows from it (default: a fresh one, printed).")
@@ -188,7 +187,7 @@ def fuzz(**options: Any) -> None:
     sys.exit(search(**options))
 
 
-for _command in (codegen, observe, routes, symbols):
+for _command in (codegen, observe, power, routes, symbols):
     cli.add_command(_command)
 
 

@@ -1,9 +1,24 @@
 """Results for people: the terminal's tables and the text of one failure. Pure."""
 
 from harness.report.failure import explain
+from harness.report.replayed import replayed
 from harness.report.searched import found, searched
 from harness.report.selftest import selftest
 from harness.report.tables import harness_share, least, power, summary, totals
 from harness.report.timed import cliffs, gaps, timed
 
-__all__ = ["cliffs", "explain", "found", "gaps", "harness_share", "least", "power", "searched", "selftest", "summary", "timed", "totals"]
+__all__ = [
+    "cliffs",
+    "explain",
+    "found",
+    "gaps",
+    "harness_share",
+    "least",
+    "power",
+    "replayed",
+    "searched",
+    "selftest",
+    "summary",
+    "timed",
+    "totals",
+]

@@ -1,0 +1,152 @@
+"""What a refresh may do to a baseline by itself, and what a person must accept with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import msgspec
+
+from harness.errors import UsageError
+from harness.speed.regression import FAST, RUNS, SLOW, Rule
+from harness.speed.suite import Judged, Timed, judge
+from harness.store.baselines import Accepted, Baseline, Cell, Start
+from harness.store.ledger import Ledger
+from harness.store.results import FINDINGS, Result
+
+STARTS = 5  # machine starts that are pooled: the last ones
+NOISY = 0.02  # deviation of a control's medians between the runs of one refresh; on an H200 it was 0.1 to 0.2 %
+APPENDED, REPLACED, ADDED, KEPT, TAKEN, REFUSED = "appended", "replaced", "added", "kept", "accepted", "refused"
+SLOWER, RENAMED, LOST = "slower", "renamed", "gone"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of a cell. `what`: appended, replaced (confirmed faster), added (new), kept, accepted, or refused (it needs a reason);
+    `why` of a refusal or an acceptance: slower, renamed or gone; `was` and `now`: times and kernels."""
+
+    cell: str
+    what: str
+    why: str = ""
+    was: str = ""
+    now: str = ""
+
+
+def objections(results: Iterable[Result], ledger: Ledger) -> list[str]:
+    """Why nothing may be refreshed from these results: one line each for parity, the ledger, throttling and a noisy control."""
+    found: list[str] = []
+    controls: dict[str, list[float]] = {}
+    for result in results:
+        verdict = ledger.judge(result)
+        if verdict.kind == "error" or (verdict.kind == "finding" and result.status in FINDINGS):
+            found.append(f"{result.cell} ended with {result.status}; a baseline needs what is right")
+        elif verdict.kind != "ok" and verdict.bad:
+            found.append(f"{result.cell} is not as the ledger says ({verdict.why}); settle the ledger first")
+        if any(timing.stop == "throttled" for timing in result.timings):
+            found.append(f"{result.cell} was timed on a throttled device; let it cool, or lift the cap")
+        for timing in result.timings:
+            if timing.control:
+                controls.setdefault(timing.control, []).append(timing.control_us)
+    return found + [line for name, times in controls.items() if (line := _restless(name, times))]
+
+
+def _restless(name: str, times: Sequence[float]) -> str:
+    """A line where a control's median absolute deviation, as a standard deviation, is over `NOISY` of its median."""
+    middle = median(times)
+    spread = 1.4826 * median(abs(us - middle) for us in times) / middle
+    return f"the control {name} varied by {100 * spread:.1f} % between runs; another program is on the device" if spread > NOISY else ""
+
+
+def refresh(
+    before: Baseline,
+    cells: Mapping[str, Cell],
+    start: str,
+    described: Start,
+    *,
+    accept: Mapping[str, str],
+    append: bool = True,
+    expected: Iterable[str] | None = None,
+    controls: Mapping[str, Timed] | None = None,
+) -> tuple[Baseline, list[Change]]:
+    """A new baseline from what was measured on one machine start, and what became of every cell; `before` is left as it was.
+
+    cells     as `measured` gives them; `append`: what is unchanged is pooled into the last `STARTS` starts, else left alone
+    expected  cells of the baseline that were to run (default: all): one that did not is gone
+    accept    reasons by cell; controls: of the same runs, to tell a device that moved
+
+    Raises UsageError for an acceptance of a cell that needs none, and for a start the baseline has already.
+    """
+    if start in before.starts:
+        raise UsageError(f"the baseline of {before.family} has runs of the machine start {start} already; append from another start")
+    verdicts = _verdicts(before, cells, start, controls or {})
+    asked = before.cells.keys() if expected is None else before.cells.keys() & set(expected)
+    kept, record, changes = dict(before.cells), list(before.accepted), []
+    for name in sorted(cells.keys() | asked):
+        old, new = before.cells.get(name), cells.get(name)
+        named = None if new is None else msgspec.structs.replace(new, runs={start: new.runs[""]})
+        cell, change = _step(name, old, named, verdicts.get(name), accepted=name in accept, append=append)
+        changes.append(change)
+        if change.what == TAKEN:
+            record.append(Accepted(name, change.why, accept[name], change.was, change.now, described.at))
+        if cell is None:
+            kept.pop(name, None)
+        else:
+            kept[name] = cell
+    if idle := sorted(accept.keys() - {change.cell for change in changes if change.what == TAKEN}):
+        raise UsageError(f"--accept {idle[0]}: it is neither slower, renamed nor gone here; leave it out")
+    used = {name for cell in kept.values() for name in cell.runs}
+    starts = {name: one for name, one in {**before.starts, start: described}.items() if name in used}
+    return Baseline(before.family, before.device, starts, kept, record), changes
+
+
+def _verdicts(before: Baseline, cells: Mapping[str, Cell], start: str, controls: Mapping[str, Timed]) -> dict[str, Judged]:
+    both = {name: (before.cells[name], new) for name, new in cells.items() if name in before.cells and before.cells[name].mode == new.mode}
+    timed = {name: Timed(new.mode, old.runs, new.runs[""], start, old.host or new.host) for name, (old, new) in both.items()}
+    return judge({**timed, **controls})[0]
+
+
+def _step(name: str, old: Cell | None, new: Cell | None, judged: Judged | None, *, accepted: bool, append: bool) -> tuple[Cell | None, Change]:
+    """What a cell becomes."""
+    if old is None:
+        return new, Change(name, ADDED, now=said(new))
+    why = LOST if new is None else _worse(old, new, judged)
+    if new is None or why:
+        return (new if accepted else old), Change(name, TAKEN if accepted else REFUSED, why, said(old), said(new))
+    return _unworsened(name, old, new, judged, append=append)
+
+
+def _unworsened(name: str, old: Cell, new: Cell, judged: Judged | None, *, append: bool) -> tuple[Cell, Change]:
+    """What a cell becomes that got no worse: a lucky run or a doubtful one changes nothing."""
+    fast, doubtful = (judged is not None and judged.verdict == FAST), (judged is not None and judged.rerun > 0)
+    if fast and len(_only(new)) >= RUNS:
+        return new, Change(name, REPLACED, was=said(old), now=said(new))
+    if fast or doubtful or not append:
+        return old, Change(name, KEPT, was=said(old), now=said(new))
+    last = dict(list({**old.runs, **new.runs}.items())[-STARTS:])
+    pooled = msgspec.structs.replace(old, runs=last, kernels=old.kernels or new.kernels, host=old.host or new.host)
+    return pooled, Change(name, APPENDED, was=said(old), now=said(new))
+
+
+def _worse(old: Cell, new: Cell, judged: Judged | None) -> str:
+    """Why the change of a cell needs a reason, or an empty string. Starts that are each a little slower may not creep: what is pooled
+    may not be above what was accepted by more than the floor and the shift that two starts can have."""
+    if new.mode != old.mode or (old.kernels and new.kernels and old.kernels != new.kernels):
+        return RENAMED
+    if judged is not None and judged.verdict == SLOW:
+        return SLOWER
+    pooled = [median(runs) for runs in {**old.runs, **new.runs}.values()][-STARTS:]
+    crept = not (old.host or new.host) and median(pooled) > old.accepted * (1 + dict(Rule().floors)[old.mode] + 0.009)
+    return SLOWER if crept else ""
+
+
+def _only(cell: Cell) -> list[float]:
+    return next(iter(cell.runs.values()))
+
+
+def said(cell: Cell | None) -> str:
+    """A cell in a line: `93.9 us graph (_fwd_kernel)`."""
+    if cell is None:
+        return ""
+    times = [us for runs in cell.runs.values() for us in runs]
+    return f"{median(times):.4g} us {cell.mode}" + (f" ({', '.join(cell.kernels)})" if cell.kernels else "")
