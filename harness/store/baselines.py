@@ -16,7 +16,8 @@ import msgspec
 
 from harness.errors import UsageError
 from harness.speed.names import family as kernel_family
-from harness.store.results import Result, write_whole
+from harness.store.files import write_whole
+from harness.store.results import Result
 from harness.store.timing import Timing
 
 SCHEMA = 1
