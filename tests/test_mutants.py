@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import json
 import linecache
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 from harness.errors import HarnessError, UsageError
 from harness.faults.mutants import equivalents, planting, population, runner, sites
 from harness.faults.mutants.operators import OPERATORS
+from harness.faults.mutants.process import Server
+from harness.faults.mutants.server import Timed
 from harness.machine.platforms import worker_environment
 
 SAMPLE = '''
@@ -319,3 +322,14 @@ def test_the_process_needs_no_interpreter_in_its_parent():
     env = {key: value for key, value in os.environ.items() if key not in worker_environment("cpu")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env, cwd=Path(__file__).resolve().parent.parent)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_process_that_meets_an_op_late_still_plants_in_what_it_met_before():
+    pytest.importorskip("sglang")
+    penalty, other = "penalties[sglang_torch-b1-v111-fq0-ps0-rp2]", "merge_state[torch_eager-t3-h2-d16-fp32]"
+    with contextlib.closing(Server()) as server:
+        (target,) = runner.survey([server], [penalty], ("apply_scaling_penalties",))
+        swapped = next(mutant for mutant in target.reached if mutant.operator == "function")
+        for cells in ([Timed(penalty, 0.1)], [Timed(other, 0.1)], [Timed(penalty, 0.1)]):
+            killed = bool(server.attempt(swapped, cells).by)
+            assert killed == (cells[0].name == penalty)

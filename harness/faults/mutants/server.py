@@ -104,6 +104,7 @@ class Server:
         if cells[0].name.partition("-")[0] not in self._met:  # so that no child has to import the library
             self.trace(cells[0].name)
         if not self._functions:
+            gc.unfreeze()  # what is frozen is not listed
             self._functions = made(self._folders)
             gc.collect()
             gc.freeze()  # so that children share its pages
