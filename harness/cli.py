@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from harness import __version__
-from harness.commands.power import power
+from harness.commands import export, power
 
 _SELECT: tuple[Callable[[Any], Any], ...] = (
     click.option(
@@ -188,9 +188,7 @@ def probe(**options: Any) -> None:
 
 @cli.command()
 @click.argument("spec", default="sglang")
-@click.option(
-    "--platform", "platforms", multiple=True, metavar="NAME[,NAME]", help="Platforms or scenarios of scenarios.toml (default: hip, AITER off and on)."
-)
+@click.option("--platform", "platforms", multiple=True, metavar="NAME[,NAME]", help="Platforms or scenarios of scenarios.toml (default: those of hip).")
 @click.option("--diff", metavar="SPEC", help="Show which hits came and went since SPEC; exit 1 where one came (default: judge against the accepted hits).")
 @click.option("--all", "everything", is_flag=True, help="The whole package (default: sampling, speculative decoding, grammars, attention and their kernels).")
 @click.option("--ledger", help="File of accepted hits, or 'none' (default: symbols/accepted.toml of the cases folder).")
@@ -264,7 +262,8 @@ def fuzz(**options: Any) -> None:
     sys.exit(search(**options))
 
 
-cli.add_command(power)
+for command in (export.export, power.power):
+    cli.add_command(command)
 
 
 def main() -> None:
