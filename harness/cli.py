@@ -163,7 +163,7 @@ def routes(**options: Any) -> None:
 
 @cli.command()
 @click.argument("target", metavar="PROVIDER.OP")
-@click.option("--axis", "axes", multiple=True, required=True, metavar="AXIS=VALUES", help="Values to try: heads=1..128, heads=8,12,16..24 (needed).")
+@click.option("--axis", "axes", multiple=True, required=True, metavar="AXIS=VALUES", help="Values to try: heads=1..128, heads=8,12 (default: none; needed).")
 @click.option("--case", help="The case whose axes are varied (default: that of the baseline, else the cheapest of the presets).")
 @click.option("--accept", is_flag=True, help="Write the map as the new baseline (default: only compare).")
 @click.option("--refresh", is_flag=True, help="Write what is no worse than the baseline; what got worse is still reported (default: only compare).")

@@ -8,7 +8,9 @@ import click
 
 
 @click.command()
-@click.option("--pytest-benchmark", "into", metavar="DIR", required=True, help="Write pytest-benchmark's format and storage layout here (needed).")
+@click.option(
+    "--pytest-benchmark", "into", metavar="DIR", required=True, help="Write pytest-benchmark's format and storage layout here (default: none; needed)."
+)
 @click.option("--baselines", metavar="DIR", help="Folder of baselines (default: $KERNEL_PARITY_BASELINES, else baselines/ beside the package).")
 def export(**options: Any) -> None:
     """Write the baselines so that `pytest-benchmark compare --storage file://DIR` and the CI actions that read its files can show them.
