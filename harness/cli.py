@@ -13,6 +13,7 @@ import click
 
 from harness import __version__
 from harness.cli_offline import codegen, observe, routes, symbols
+from harness.commands.export import export
 from harness.commands.power import power
 
 _CASES = "(default: $KERNEL_PARITY_CASES, else cases/ beside the package)."
@@ -187,7 +188,7 @@ def fuzz(**options: Any) -> None:
     sys.exit(search(**options))
 
 
-for _command in (codegen, observe, power, routes, symbols):
+for _command in (codegen, export, observe, power, routes, symbols):
     cli.add_command(_command)
 
 

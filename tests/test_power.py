@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -129,6 +130,21 @@ def test_a_file_that_is_no_archive_is_one_line(typed, tmp_path, data):
     code, out, err = typed("power", "bad.npz")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "bad.npz" in err
+
+
+def test_a_member_that_is_no_array_is_one_line(typed, tmp_path):
+    with zipfile.ZipFile(tmp_path / "bad.npz", "w") as archive:
+        archive.writestr("a|graph", "text")
+    code, out, err = typed("power", "bad.npz")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "bad.npz: a|graph is no array" in err
+
+
+def test_samples_that_never_vary_are_replayed(typed, tmp_path):
+    np.savez(tmp_path / "still.npz", **{f"{name}|graph": np.full((17, 20), 0.05) for name in "abcd"})
+    code, out, err = typed("power", "still.npz", *FIFTY, "--json")
+    rates = json.loads(out)["groups"]["graph"]["rules"][replay.OURS]["rates"]
+    assert (code, err, rates["0"]["rate"], rates["0.01"]["rate"]) == (0, "", 0.0, 1.0)
 
 
 def test_a_single_array_and_a_missing_file_are_one_line(typed, tmp_path):

@@ -108,8 +108,9 @@ def _rounded(us: float) -> float:
     return float(f"{us:.6g}")
 
 
-def load(path: Path, facts: Mapping[str, str]) -> Baseline | None:
-    """The baseline of this path, or None where there is none: every cell is then `new`.
+def load(path: Path, facts: Mapping[str, str] | None) -> Baseline | None:
+    """The baseline of this path, or None where there is none: every cell is then `new`. `facts`: of the device at hand, whose baseline
+    it must be; None: of the device that its folder names.
 
     Raises UsageError for a file that cannot be read, is cut short or no baseline, or is of another device or family than its place.
     """
@@ -128,11 +129,13 @@ def load(path: Path, facts: Mapping[str, str]) -> Baseline | None:
     return found
 
 
-def _mistake(found: Baseline, path: Path, facts: Mapping[str, str]) -> str:
+def _mistake(found: Baseline, path: Path, facts: Mapping[str, str] | None) -> str:
     """What is wrong with a file that reads as a baseline, or an empty string."""
     if found.schema != SCHEMA:
         return f"schema {found.schema}, and this version reads {SCHEMA}"
-    if found.device != device_key(facts):
+    if facts is None and folder_of(found.device) != path.parent.name:
+        return f"is of another device ({_device(found.device)}) than its folder"
+    if facts is not None and found.device != device_key(facts):
         return f"is of another device ({_device(found.device)}) than this one ({_device(device_key(facts))})"
     if found.family != path.stem:
         return f"is of the family {found.family}, not {path.stem}"
