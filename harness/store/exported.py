@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.store.baselines import Baseline, Cell, Start, folder_of
-from harness.store.results import write_whole
+from harness.store.files import write_whole
 
 _FORMAT = "5.0.0"  # of pytest-benchmark, whose fields these are
 _NUMBERED = re.compile(r"(\d{4,})_(.+)\.json")
