@@ -113,14 +113,6 @@ def idle(node: ast.AST) -> bool:
     return False
 
 
-def elsewhere(node: ast.AST) -> bool:
-    """Whether it is a branch for tensors of a device, by a condition that is false on the CPU, where mutants run."""
-    if not isinstance(node, ast.If):
-        return False
-    parts = node.test.values if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And) else [node.test]
-    return any(isinstance(part, ast.Attribute) and part.attr in ("is_cuda", "is_npu", "is_xpu") for part in parts)
-
-
 def names_axis(node: ast.AST, parent: ast.AST) -> bool:
     """Whether the node says along which axis its parent works."""
     if isinstance(parent, ast.keyword):

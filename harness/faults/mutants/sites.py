@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harness.faults.mutants.operators import OPERATORS, Scope, elsewhere, idle, names_axis, scope_of, target_of
+from harness.faults.mutants.operators import OPERATORS, Scope, idle, names_axis, scope_of, target_of
 
 _SHOWN = 70  # characters of a node's text in a key
 
@@ -110,7 +110,7 @@ def _nodes(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, tuple[int, int]
         node, holder, parent = stack.pop()
         if idle(node):
             continue
-        if isinstance(node, ast.If) and elsewhere(node):
+        if isinstance(node, ast.If) and _elsewhere(node):
             stack.extend((statement, statement, node) for statement in reversed(node.orelse))
             continue
         yield node, _lines(holder), replace(outside, target=target_of(holder), axis=names_axis(node, parent))
@@ -125,3 +125,11 @@ def _lines(statement: ast.stmt) -> tuple[int, int]:
     """The lines of a statement; of one with a body, its head."""
     body = getattr(statement, "body", None)
     return statement.lineno, max(statement.lineno, body[0].lineno - 1) if body else (statement.end_lineno or statement.lineno)
+
+
+def _elsewhere(node: ast.AST) -> bool:
+    """Whether it is a branch for tensors of a device, by a condition that is false on the CPU, where mutants run."""
+    if not isinstance(node, ast.If):
+        return False
+    parts = node.test.values if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And) else [node.test]
+    return any(isinstance(part, ast.Attribute) and part.attr in ("is_cuda", "is_npu", "is_xpu") for part in parts)
