@@ -154,9 +154,8 @@ def comparison(node: Any, scope: Scope) -> Made:
 def bound(node: Any, scope: Scope) -> Made:
     """A bound one too low: the right side of an order, the end of a range; a division that no longer rounds up."""
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):
-        if "inf" in ast.unparse(node.comparators[0]):
-            return  # one less than infinity is infinity
-        yield changed(node, comparators=[_less(node.comparators[0]), *node.comparators[1:]])
+        if "inf" not in ast.unparse(node.comparators[0]):  # one less than infinity is infinity
+            yield changed(node, comparators=[_less(node.comparators[0]), *node.comparators[1:]])
     elif isinstance(node, ast.Call) and called(node) in ("range", "static_range") and node.args:
         place = min(1, len(node.args) - 1)
         yield changed(node, args=[_less(argument) if i == place else argument for i, argument in enumerate(node.args)])
