@@ -29,7 +29,6 @@ _CONFIG: dict[str, Any] = {
     "scope": list[str],
     "all": list[str],
     "leave": list[str],
-    "loaded": list[str],
     "scenarios": list[str],
     "reference": bool,
     "library": bool,
@@ -86,7 +85,6 @@ class Config:
     all: tuple[str, ...]
     leave: tuple[str, ...]
     scenarios: tuple[str, ...]
-    loaded: tuple[str, ...] = ()
     reference: bool = True
     registry: str = ""
     library: bool = False
@@ -189,7 +187,6 @@ def load_config(path: Path) -> Config:
         all=tuple(data.get("all", data["scope"])),
         leave=tuple(data.get("leave", ())),
         scenarios=tuple(data.get("scenarios", ())),
-        loaded=tuple(data.get("loaded", ())),
         reference=data.get("reference", True),
         library=data.get("library", False),
         registry=data.get("registry", ""),

@@ -16,15 +16,11 @@ _CAUGHT = {
 }
 
 
-def is_caught(frame: Frame, failure: str) -> bool:
-    """Whether a handler around takes the error."""
-    return any(kinds & _CAUGHT[failure] for kinds in frame.catching)
-
-
-def failing(frame: Frame, node: ast.expr | ast.stmt, symbol: str, failure: str) -> State:
+def failing(frame: Frame, node: ast.expr, symbol: str, failure: str) -> State:
     """Records a use that fails, and goes on as if it had not, so that further ones on the path are found too."""
     if frame.record is not None and frame.path is not None:
-        use = Use(node.lineno, node.col_offset, symbol, failure, frame.path.flags, is_caught(frame, failure), ast.unparse(node))
+        caught = any(kinds & _CAUGHT[failure] for kinds in frame.catching)
+        use = Use(node.lineno, node.col_offset, symbol, failure, frame.path.flags, caught, ast.unparse(node))
         key = (use.line, use.column, symbol)
         known = frame.record.uses.get(key)
         if known is None or len(known.flags) > len(use.flags):

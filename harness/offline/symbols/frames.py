@@ -44,20 +44,16 @@ class Seen(NamedTuple):
 
 @dataclass
 class Record:
-    """What the evaluation of one function met: uses that fail; every name and attribute reached, and what calls pass, by word; the modules it imports."""
+    """What the evaluation of one function met: uses that fail; every name and attribute reached, and what calls pass, by word."""
 
     uses: dict[tuple[int, int, str], Use] = field(default_factory=dict)
     seen: dict[str, list[Seen]] = field(default_factory=dict)
-    imports: dict[str, list[Seen]] = field(default_factory=dict)
     passed: dict[str, list[tuple[list[State], dict[str, State]]]] = field(default_factory=dict)
     ran: set[ast.AST] = field(default_factory=set)
     returns: bool = True
 
     def reach(self, word: str, node: ast.expr, frame: Frame) -> None:
         self.seen.setdefault(word, []).append(Seen(node.lineno, frame.path.flags if frame.path else NO_FLAGS, bool(frame.catching)))
-
-    def load(self, module: str, node: ast.stmt, frame: Frame, caught: bool) -> None:
-        self.imports.setdefault(module, []).append(Seen(node.lineno, frame.path.flags if frame.path else NO_FLAGS, caught))
 
 
 @dataclass

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 
-from harness.offline.symbols.failing import failing, is_caught
 from harness.offline.symbols.frames import Frame
 from harness.offline.symbols.values import UNBOUND, Module, Ref, one
 
 
 def plain(frame: Frame, node: ast.Import) -> None:
     for alias in node.names:
-        if not _found(frame, node, alias.name):
+        if not _found(frame, alias.name):
             return
         top = alias.name.split(".")[0]
         named = alias.name if alias.asname else top
@@ -20,12 +19,10 @@ def plain(frame: Frame, node: ast.Import) -> None:
 
 def from_module(frame: Frame, node: ast.ImportFrom) -> None:
     source = frame.world.tree.absolute(frame.module, node.module, node.level)
-    if source == "__future__" or not _found(frame, node, source):
+    if source == "__future__" or not _found(frame, source):
         return
     inside = source.split(".")[0] == frame.world.tree.package
     for alias in node.names:
-        if f"{source}.{alias.name}" in frame.world.tree.paths and alias.name not in frame.world.names(source).env:
-            _loads(frame, node, f"{source}.{alias.name}")
         if alias.name == "*":
             _import_all(frame, source, inside)
         elif not inside:
@@ -37,19 +34,10 @@ def from_module(frame: Frame, node: ast.ImportFrom) -> None:
             frame.set(alias.asname or alias.name, one(Ref(source, alias.name)))
 
 
-def _loads(frame: Frame, node: ast.stmt, module: str) -> None:
-    """Notes that the code comes to an import of a module of the package."""
-    if frame.record is not None and module in frame.world.tree.paths:
-        frame.record.load(module, node, frame, is_caught(frame, "ImportError"))
-
-
-def _found(frame: Frame, node: ast.stmt, module: str) -> bool:
+def _found(frame: Frame, module: str) -> bool:
     """Whether the import goes through; where it does not, the path ends in ImportError."""
     world = frame.world
     good = world.present(module)
-    _loads(frame, node, module)
-    if not good and frame.locals is None:
-        failing(frame, node, module, "ImportError")
     if good and frame.catching and module in world.tree.paths and module.split(".")[0] == world.tree.package:
         good = not world.names(module).fails  # whether a module imports is asked only where somebody would notice
     if not good:

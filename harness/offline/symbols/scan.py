@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from harness.offline.symbols import loading, uses
+from harness.offline.symbols import uses
 from harness.offline.symbols.chains import Callers
 from harness.offline.symbols.facts import Config, Scenario
 from harness.offline.symbols.frames import NO_FLAGS, Flags, Use
@@ -63,9 +63,6 @@ class Scan:
             if lacking and self._differs(lacking[1]):
                 found.append(self._hit(module, "<module>", Use(lacking[0], 0, lacking[1], "ImportError", frozenset(), False, ""), frozenset(), ()))
                 continue  # nothing else of this module can run
-            stop = loading.stopped(self.callers, module) if self._loads_elsewhere(module) else None
-            if stop is not None:
-                found.append(self._hit(module, "<module>", stop[0], stop[1].flags, stop[1].chain))
             found += self._at_the_top(module)
             for place in uses.suspects(self.world, module):
                 found += self._of(place)
@@ -81,9 +78,6 @@ class Scan:
         if given:
             failing = self._failing(uses.run(self.world, place, given).uses.values(), place)
         return [self._hit(place.module, place.qualname, use, use.flags | way.flags, way.chain) for use in failing]
-
-    def _loads_elsewhere(self, module: str) -> bool:
-        return self.other is None or not self.other.names(module).fails
 
     def _at_the_top(self, module: str) -> list[Hit]:
         """The names that code at the top of a module, which the reference does not run or runs well, finds unbound."""

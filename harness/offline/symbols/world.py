@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from harness.offline.symbols import attributes, execute, expressions
 from harness.offline.symbols.facts import Config, Scenario
-from harness.offline.symbols.frames import NO_FLAGS, Frame, Path, Record, Use
+from harness.offline.symbols.frames import NO_FLAGS, Frame, Path, Record
 from harness.offline.symbols.tree import Tree, statements
 from harness.offline.symbols.values import UNBOUND, UNKNOWN, Broken, Class, External, Function, Module, Nothing, Ref, State, either, joined, one
 
@@ -41,7 +41,7 @@ class World:
 
     def __init__(self, tree: Tree, scenario: Scenario, config: Config) -> None:
         self.tree, self.scenario, self.config = tree, scenario, config
-        self._needs_absent = re.compile(rf"^(?:import|from) ({'|'.join(map(re.escape, sorted(scenario.absent))) or '$.'})\b", re.MULTILINE)
+        self._needs_absent = re.compile(rf"^(?:import|from) (?:{'|'.join(map(re.escape, sorted(scenario.absent))) or '$.'})\b", re.MULTILINE)
         self.modules: dict[str, Names] = {}
         self.classes: dict[ast.ClassDef, dict[str, State]] = {}
         self.attributes: dict[tuple[ast.ClassDef, str], State] = {}
@@ -58,11 +58,8 @@ class World:
         if module in self.modules:
             return self.modules[module]
         names = self.modules[module] = Names({})
-        plain = self._needs_absent.search(self.tree.text(module)) if module in self.tree.paths else None
-        if plain is not None:  # told without parsing: a plain import at the top of the file
-            line = self.tree.text(module).count("\n", 0, plain.start()) + 1
-            names.record.uses[line, 0, plain[1]] = Use(line, 0, plain[1], "ImportError", NO_FLAGS, False, plain[0])
-            names.fails, names.done = "ImportError", True
+        if module in self.tree.paths and self._needs_absent.search(self.tree.text(module)):
+            names.fails, names.done = "ImportError", True  # told without parsing: a plain import at the top of the file
             return names
         syntax = self.tree.syntax(module)
         if syntax is None:
