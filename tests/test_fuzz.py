@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import tomllib
+from types import SimpleNamespace
 
 import pytest
 from searching import MERGE, RIGHT, Described, hunt, wrong
@@ -188,3 +189,13 @@ def test_a_finding_is_a_row_of_the_regressions_once(tmp_path, status, reason, ki
     assert op(row["op"]).axes.case(**row["axes"]) == case
     regression.add(tmp_path, Described(lambda case, seed: (status, reason, 1.0))(op("merge_state").axes.case(tokens=1, heads=1, dtype="fp32"), 0))
     assert len(tomllib.loads((tmp_path / regression.FILE).read_text())["bug"]) == 2
+
+
+def test_a_variant_of_a_call_is_searched_where_it_is_named():
+    from harness.commands.fuzz import _standing
+
+    (variant,) = {provider.name for provider in providers_of("verify_attention") if provider.variant and provider.name.endswith("_warm")}
+    for names, searched in (((), False), ((variant,), True)):
+        able, elsewhere = _standing(SimpleNamespace(providers=names, machine="cpu"), ["verify_attention"])
+        assert (variant in {provider.name for provider, _ in able}) == searched
+        assert (variant in {provider.name for provider, _ in elsewhere}) != searched

@@ -82,6 +82,8 @@ def _standing(selection: Selection, chosen: list[str]) -> tuple[list[tuple[Provi
         if selection.providers and provider.name not in selection.providers:
             continue
         platform, status, why = standing(provider, selection.machine)
+        if not status and provider.variant and not selection.providers:
+            status, why = "unsupported", "a variant of another provider's call: searched when it is named"
         if status:
             elsewhere.append((provider, f"{status}: {why}"))
         else:
