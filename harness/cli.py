@@ -12,9 +12,7 @@ from typing import Any
 import click
 
 from harness import __version__
-from harness.cli_offline import codegen, observe, routes, symbols
-from harness.commands.export import export
-from harness.commands.power import power
+from harness.cli_offline import codegen, export, observe, power, routes, symbols
 
 _CASES = "(default: $KERNEL_PARITY_CASES, else cases/ beside the package)."
 _SELECT: tuple[Callable[[Any], Any], ...] = (

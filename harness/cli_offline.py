@@ -1,4 +1,4 @@
-"""The commands that say what can be known without the device: `codegen`, `routes`, `symbols`, `observe`."""
+"""The commands that say what can be known without the device: `codegen`, `routes`, `symbols`, `observe`, `power`, `export`."""
 
 from __future__ import annotations
 
@@ -100,3 +100,34 @@ def observe(**options: Any) -> None:
     from harness.commands.observe import read_trace
 
     sys.exit(read_trace(**options))
+
+
+@click.command()
+@click.argument("traces", metavar="TRACES.npz")
+@click.option("--draws", type=click.IntRange(min=1), default=2000, show_default=True, help="Replays: how often baseline and new runs are drawn.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of what is drawn.")
+@click.option("--json", "as_json", is_flag=True, help="Print rates, counts and bounds as JSON (default: tables).")
+def power(**options: Any) -> None:
+    """Replay the rule that says `slow` on recorded runs: how often it is wrong, and which slow-down it finds, beside the rules of others.
+
+    TRACES.npz has an array [runs, samples] in milliseconds for each cell and mode, every row one fresh process; its key is
+    OP-LIBRARY-SHAPE|graph or |eager, and begins with control- for a control kernel.
+    """
+    from harness.commands.power import replay_traces
+
+    replay_traces(**options)
+
+
+@click.command()
+@click.option(
+    "--pytest-benchmark", "into", metavar="DIR", required=True, help="Write pytest-benchmark's format and storage layout here (default: none; needed)."
+)
+@click.option("--baselines", metavar="DIR", help="Folder of baselines (default: $KERNEL_PARITY_BASELINES, else baselines/ beside the package).")
+def export(**options: Any) -> None:
+    """Write the baselines so that `pytest-benchmark compare --storage file://DIR` and the CI actions that read its files can show them.
+
+    DIR/DEVICE/NNNN_START.json is one machine start; a round is the median of one run.
+    """
+    from harness.commands.export import export_baselines
+
+    export_baselines(**options)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.speed.cliffs import EMBEDDED, STEP, Timed, cliffs, lower, neighbours
+from harness.speed.cliffs import EMBEDDED, STEP, Place, cliffs, lower, neighbours
 from harness.speed.gaps import gaps
 
 HEADS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 128)
@@ -22,7 +22,7 @@ def line(us, *, axis="heads", values=HEADS, runs=3, spread=0.002, seed=0, provid
     for value in values:
         place = {"dtype": "bf16", "batch": 32, **point, axis: value}
         medians = us(value) * np.exp(spread * random.standard_normal(runs))
-        made.append(Timed(f"mla_decode[{provider}-{axis}{value}]", "mla_decode", provider, place, mode, medians.tolist()))
+        made.append(Place(f"mla_decode[{provider}-{axis}{value}]", "mla_decode", provider, place, mode, medians.tolist()))
     return made
 
 
@@ -68,8 +68,8 @@ def test_the_pad_is_paid_before_there_is_a_claim():
 
 def test_runs_that_disagree_make_no_claim():
     """16 heads take 95 or 148 microseconds, by the process."""
-    sixteen = Timed("s", "mla_decode", "tested", {"heads": 16}, "graph", [95.0, 148.0, 95.0])
-    twelve = Timed("t", "mla_decode", "tested", {"heads": 12}, "graph", [148.0, 148.0, 148.0])
+    sixteen = Place("s", "mla_decode", "tested", {"heads": 16}, "graph", [95.0, 148.0, 95.0])
+    twelve = Place("t", "mla_decode", "tested", {"heads": 12}, "graph", [148.0, 148.0, 148.0])
     assert cliffs([sixteen, twelve], none) == []
 
 

@@ -252,6 +252,14 @@ def test_the_command_says_it_all_and_ends_with_1(typed, tmp_path):
     assert [line["family"] for line in told["families"]] == ["matmul", "aiter-mla-decode"]
 
 
+def test_launches_that_take_no_time_are_counted(typed, tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(kineto([launch._replace(us=0.0) for launch in RAN]))
+    code, out, err = typed("observe", str(path), "--against", str(path))
+    assert (code, err) == (1, "")
+    assert "5 launches, 0.000 ms on rocm" in out
+
+
 @pytest.mark.parametrize(("arguments", "words"), [(["nowhere.json"], "No such file"), (["{}", "--platform", "tpu"], "unknown platform 'tpu'")])
 def test_a_mistake_is_one_line(typed, tmp_path, arguments, words):
     path = tmp_path / "t.json"

@@ -130,12 +130,18 @@ def test_one_wild_run_is_not_slow():
     assert not prediction.slow(new[:, 1:2]).any(), "a single run says nothing yet"
 
 
-@pytest.mark.parametrize(("low", "high", "most"), [(0.001, 0.004, 2e-4), (0.0005, 0.002, 2e-4), (0.002, 0.006, 6e-4)])
-def test_false_alarms_stay_under_the_promise_on_other_noise(low, high, most):
-    """In noise half as great again as an H200's the rate is 0.03 % (16 cells, 20,000 nights): pooling errs on the noisiest cells. The
-    bound leaves room for the error of 24,000 judgements."""
-    alarms = replay(*nights(100, 1500, 16, low=low, high=high), 1.0)
-    assert alarms.mean() <= most
+@pytest.mark.parametrize(("low", "high"), [(0.001, 0.004), (0.0005, 0.002)])
+def test_false_alarms_stay_under_the_promise_in_noise_like_a_devices(low, high):
+    assert false_alarms(low, high) <= 2e-4
+
+
+def test_on_devices_half_as_noisy_again_the_promise_is_missed_by_no_more_than_the_docs_say():
+    """0.029 % over 20,000 nights (docs/speed.md): pooling errs on the noisiest cells. The bound leaves room for the error of 24,000 judgements."""
+    assert false_alarms(0.002, 0.006) <= 6e-4
+
+
+def false_alarms(low: float, high: float) -> float:
+    return float(replay(*nights(100, 1500, 16, low=low, high=high), 1.0).mean())
 
 
 def test_small_slow_downs_are_found_in_noise_as_an_h200_has_it():

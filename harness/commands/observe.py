@@ -68,6 +68,10 @@ def _told(now: Observed, found: list[tuple[Row, list[str]]], then: Observed | No
     return told | ({"against": _beside(now, then)} if then else {})
 
 
+def _share(us: float, whole: Observed) -> float:
+    return us / whole.us if whole.us else 0.0
+
+
 def _beside(now: Observed, then: Observed) -> list[dict[str, Any]]:
     """Both traces by family."""
     ours, theirs = ({row.family.name: row for row in one.rows} for one in (now, then))
@@ -77,8 +81,8 @@ def _beside(now: Observed, then: Observed) -> list[dict[str, Any]]:
         lines.append(
             {
                 "family": name,
-                "share_then": its.us / then.us if its else 0.0,
-                "share": mine.us / now.us if mine else 0.0,
+                "share_then": _share(its.us if its else 0.0, then),
+                "share": _share(mine.us if mine else 0.0, now),
                 "us_a_launch_then": its.us / its.count if its else 0.0,
                 "us_a_launch": mine.us / mine.count if mine else 0.0,
             }
@@ -87,14 +91,14 @@ def _beside(now: Observed, then: Observed) -> list[dict[str, Any]]:
 
 
 def _shown(now: Observed, found: list[tuple[Row, list[str]]], then: Observed | None) -> str:
-    parts = [report.families([_line(row) for row in now.rows], now.us)] if now.rows else []
+    parts = [report.families([_line(row) for row in now.rows], now.us or 1.0)] if now.rows else []
     if now.unclassified:
-        parts.append(report.unclassified(_unknown(now), now.us))
+        parts.append(report.unclassified(_unknown(now), now.us or 1.0))
     where = now.platform or "a platform that the trace does not name (--platform cuda or rocm)"
     count = sum(row.count for row in now.rows) + sum(summed.count for _, summed in now.unclassified)
     parts.append(f"{count} launches, {now.us / 1000:.3f} ms on {where}; {100 * now.classified:.1f} % of the time in known families")
     for row, fast in found:
-        share = f"{100 * row.us / now.us:.1f} % of the device time"
+        share = f"{100 * _share(row.us, now):.1f} % of the device time"
         parts.append(f"generic: {row.family.name} ({row.family.does}) takes {share}; {now.platform} has {', '.join(fast)}. Seen: {_shapes(row) or 'no shapes'}")
     if then:
         parts.append(report.beside(_beside(now, then)))

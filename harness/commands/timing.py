@@ -12,7 +12,7 @@ from harness.errors import UsageError
 from harness.machine.platforms import device_count
 from harness.selection import Cell
 from harness.session import Session
-from harness.speed.cliffs import Cliff, Timed, cliffs
+from harness.speed.cliffs import Cliff, Place, cliffs
 from harness.speed.gaps import gaps
 from harness.speed.roofline import Ceilings, ceilings, fraction
 from harness.store.results import Result
@@ -105,8 +105,8 @@ def _ceilings(timed: list[Result]) -> Ceilings:
     return ceilings((timing.control, timing.control_us) for result in timed for timing in result.timings)
 
 
-def _cells(timed: list[Result]) -> list[Timed]:
-    return [Timed(result.cell, result.op, result.provider, result.values, *_times(result)) for result in timed]
+def _cells(timed: list[Result]) -> list[Place]:
+    return [Place(result.cell, result.op, result.provider, result.values, *_times(result)) for result in timed]
 
 
 def _times(result: Result) -> tuple[str, list[float]]:
@@ -120,7 +120,7 @@ def _work(name: str, case: str) -> tuple[int, int]:
     return work.flops, work.bytes
 
 
-def _pad(small: Timed, neighbour: Timed, cases: dict[str, str], measured: Ceilings) -> float:
+def _pad(small: Place, neighbour: Place, cases: dict[str, str], measured: Ceilings) -> float:
     """Microseconds in which what grows with the axis is copied into the greater shape and sliced off again, at the bandwidth measured."""
     (axis,) = (name for name in small.point if small.point[name] != neighbour.point[name])
     if measured.bandwidth is None or not isinstance(small.point[axis], int):

@@ -10,10 +10,9 @@ from tabulate import tabulate
 from harness.speed.cliffs import EMBEDDED, Cliff
 from harness.speed.gaps import Gap
 from harness.store.results import Result
-from harness.store.timing import Remedy, Timing
+from harness.store.timing import HOST_BOUND, Remedy, Timing
 
 _WIDE = 1.5  # gaps from here on are shown
-_HOST = 0.1  # share of samples for which the device waited, from which on the host was timed
 
 
 def timed(results: Iterable[Result], roofline: Callable[[Result, float], float | None]) -> str:
@@ -36,7 +35,7 @@ def timed(results: Iterable[Result], roofline: Callable[[Result, float], float |
 def _words(timings: list[Timing]) -> list[str]:
     """What a reader must know before believing the time."""
     words = []
-    if any(timing.host_bound > _HOST for timing in timings):
+    if any(timing.host_bound >= HOST_BOUND for timing in timings):
         words.append("host-bound")
     words += [stop for stop in ("noisy", "limit", "throttled") if any(timing.stop == stop for timing in timings)]
     if len({timing.mode for timing in timings}) > 1:

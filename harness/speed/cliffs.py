@@ -28,7 +28,7 @@ _VALUES = "values"  # the axis of what stands in the inputs: the work is the sam
 
 
 @dataclass(frozen=True)
-class Timed:
+class Place:
     """A cell that was timed: `point` its axes, `medians` of its runs in microseconds, in order: the same place is the same process for
     every cell of one command."""
 
@@ -44,15 +44,15 @@ class Timed:
 class Cliff:
     """`small` takes `ratio` times what `neighbour` and the pad take, and by the runs at least `bound` times."""
 
-    small: Timed
-    neighbour: Timed
+    small: Place
+    neighbour: Place
     axis: str
     ratio: float
     bound: float
     pad: float
 
 
-def cliffs(timed: Iterable[Timed], pad: Callable[[Timed, Timed], float], *, plain: str = "random") -> list[Cliff]:
+def cliffs(timed: Iterable[Place], pad: Callable[[Place, Place], float], *, plain: str = "random") -> list[Cliff]:
     """The steepest cliff of each cell that has one, the steepest first.
 
     `pad` gives the microseconds in which inputs of the first are brought to the shape of the second; `plain` is the family of values
@@ -69,10 +69,10 @@ def cliffs(timed: Iterable[Timed], pad: Callable[[Timed, Timed], float], *, plai
     return sorted(steepest.values(), key=lambda cliff: -cliff.bound)
 
 
-def neighbours(timed: Iterable[Timed], plain: str) -> Iterator[tuple[Timed, Timed, str]]:
+def neighbours(timed: Iterable[Place], plain: str) -> Iterator[tuple[Place, Place, str]]:
     """(small, neighbour, axis) of every two cells of one op, provider and mode that differ on one axis, by which the first lies inside
     the second."""
-    groups: dict[tuple[Any, ...], list[Timed]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[Place]] = defaultdict(list)
     for one in timed:
         for axis in (*EMBEDDED, _VALUES):
             if axis in one.point:
@@ -86,7 +86,7 @@ def neighbours(timed: Iterable[Timed], plain: str) -> Iterator[tuple[Timed, Time
                     yield small, other, axis
 
 
-def _log_ratios(small: Timed, neighbour: Timed, pad: float) -> np.ndarray:
+def _log_ratios(small: Place, neighbour: Place, pad: float) -> np.ndarray:
     count = min(len(small.medians), len(neighbour.medians))
     return np.log(np.asarray(small.medians[:count]) / (np.asarray(neighbour.medians[:count]) + pad))
 

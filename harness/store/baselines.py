@@ -18,10 +18,9 @@ from harness.errors import UsageError
 from harness.speed.names import family as kernel_family
 from harness.store.files import write_whole
 from harness.store.results import Result
-from harness.store.timing import Timing
+from harness.store.timing import HOST_BOUND, Timing
 
 SCHEMA = 1
-HOST_BOUND = 0.1  # share of samples for which the device waited, from which on a run timed the host
 _KEY = ("arch", "memory_mib", "compute_partition", "memory_partition", "power_cap_w")  # the last three: AMD
 _REMEDY = "take it from version control again, or remove it and refresh"
 

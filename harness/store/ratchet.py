@@ -16,7 +16,7 @@ from harness.store.ledger import Ledger
 from harness.store.results import FINDINGS, Result
 
 STARTS = 5  # machine starts that are pooled: the last ones
-NOISY = 0.02  # deviation of a control's medians between the runs of one refresh; on an H200 it was 0.1 to 0.2 %
+NOISY = 0.02  # deviation of a control's medians between the runs of one refresh; on an H200 it was 0.07 to 0.15 %
 APPENDED, REPLACED, ADDED, KEPT, TAKEN, REFUSED = "appended", "replaced", "added", "kept", "accepted", "refused"
 SLOWER, RENAMED, LOST = "slower", "renamed", "gone"
 

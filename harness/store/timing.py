@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+HOST_BOUND = 0.1  # share of samples for which the device waited, from which on a run timed the host
+
 
 class Kernel(msgspec.Struct, frozen=True, omit_defaults=True):
     """One launch as a profiler saw it: its name, grid and block, registers a thread, bytes of shared memory (static and dynamic), and
