@@ -195,11 +195,13 @@ def test_two_runs_do_not_write_to_one_file(place):
     path = place / "shared.jsonl"
     first = start(place, path)
     wait_for(path, 2, first)
+    first.send_signal(signal.SIGSTOP)  # it must not be over before the others have tried
+    assert first.poll() is None, "the first run was over too soon to tell"
     for more in ((), ("--resume",)):
         code, out, err = end(start(place, path, *more))
         assert (code, out) == (2, "")
         assert err.splitlines()[-1] == f"kernel-parity: another run is writing to {path}; wait for it, or give another file with --results"
-    assert first.poll() is None, "the first run was over too soon to tell"
+    first.send_signal(signal.SIGCONT)
     assert end(first)[0] == 1
     verdicts(path)
     assert end(start(place, path, "--resume"))[0] == 1
