@@ -104,6 +104,24 @@ def attention(x: Inputs, how: How) -> dict[str, torch.Tensor]:
     return {"o": torch.cat([o for o, _ in done]).to(x.q.dtype), "lse": torch.cat([lse for _, lse in done])}
 
 
+def cut(values: torch.Tensor) -> torch.Tensor:
+    """fp32 numbers as a tensor core reads them for tf32: their low 13 bits count as 0."""
+    return (values.float().contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+def cut_everywhere(x: Inputs) -> dict[str, torch.Tensor]:
+    """fp32 attention whose two matrix products read tf32."""
+    done = []
+    for rows, k, v, mask in requests(x):
+        group = x.q.shape[1] // k.shape[1]
+        q, k, v = (cut(t).transpose(0, 1) for t in (x.q[rows], k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)))
+        scores = (q @ k.transpose(1, 2) * x.scale).masked_fill(~mask, -math.inf)
+        weights = torch.exp(scores - scores.amax(-1, keepdim=True))
+        mass = weights.sum(-1, keepdim=True)
+        done.append(((cut(weights) @ v / mass).transpose(0, 1), (scores.amax(-1) + mass[..., 0].log()).T))
+    return {"o": torch.cat([o for o, _ in done]), "lse": torch.cat([lse for _, lse in done])}
+
+
 def rounded_everywhere(x: Inputs) -> dict[str, torch.Tensor]:
     """PyTorch in the inputs' own dtype: scores and softmax are rounded to it too."""
     done = []

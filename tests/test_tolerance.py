@@ -11,7 +11,7 @@ import torch
 from harness.checks import judge, tolerance
 from harness.checks.visible import visible
 from harness.contracts import Close, make_inputs, op
-from tests.lowprecision import RIGHT, How, attention, merge, requests, rounded_everywhere
+from tests.lowprecision import RIGHT, How, attention, cut_everywhere, merge, requests, rounded_everywhere
 
 DTYPES = ("fp32", "fp16", "bf16")
 SHAPES = {
@@ -47,6 +47,17 @@ def test_right_implementations_stay_well_under_the_budget(name, dtype, axes):
     worst = [shares(attention(x, how), golden) for how in RIGHT]
     print(f"{name} {dtype} {axes}: o {max(share['o'] for share in worst):.2f}, lse {max(share['lse'] for share in worst):.2f} of the budget")
     assert max(max(share.values()) for share in worst) <= 0.5
+
+
+@pytest.mark.parametrize(("name", "values"), [*((name, "") for name in SHAPES), ("decode_attention", "peaked")])
+def test_operands_cut_to_tf32_stay_under_the_budget_of_tf32_and_far_over_that_of_fp32(name, values):
+    """The cuts have one sign, so that a score is lost by a share of itself: the greater it is, the more."""
+    x, exact = made(name, "fp32", (("values", values),) if values else ())
+    golden = op(name).impl.reference(x, op(name).resolve({"fp32_dot": "tf32"}))
+    out = cut_everywhere(x)
+    print(f"{name} {values or 'random'}: {shares(out, golden)} of the budget of tf32, {shares(out, exact)} of that of fp32")
+    assert max(shares(out, golden).values()) <= 0.6
+    assert min(shares(out, exact).values()) > 1
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])

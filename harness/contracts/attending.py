@@ -43,6 +43,7 @@ def attend(
     bias: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
     dot: float = rounding.FP32,
+    shared: float = 0.0,
     extra: float = 0.0,
     floor: float = 0.0,
 ) -> Attended:
@@ -51,9 +52,9 @@ def attend(
     q [..., nq, heads, d], k [..., nk, kv_heads, d], v [..., nk, kv_heads, dv], any float dtype, leading dimensions alike; visible
     bool [..., nq, nk] or None (all); soft_cap c > 0 applies c tanh(s / c); factor [..., nq] multiplies a query's scores, bias
     [..., heads, nq, nk] is added to them; sinks [heads] are logits that take mass and have no
-    value (they count in neither o nor lse's keys; lse is over the keys alone); dot: roundoff of one product in q k^T; extra:
-    absolute error that a score may carry besides; floor: absolute rounding of a softmax weight relative to the largest (half the
-    least number of the format that the weights are rounded to).
+    value (they count in neither o nor lse's keys; lse is over the keys alone); dot: roundoff of one product in q k^T; shared:
+    what all products lose alike, relative to the score; extra: absolute error that a score may carry besides; floor: absolute
+    rounding of a softmax weight relative to the largest (half the least number of the format that the weights are rounded to).
     """
     q, k, v = q.double(), k.double(), v.double()
     kv_heads = k.shape[-2]
@@ -66,6 +67,8 @@ def attend(
     qh = by_kv_head(q.transpose(-3, -2))
     scores = (qh @ k.transpose(-2, -1)).view(shape) * scale
     error = ((qh * qh) @ (k * k).transpose(-2, -1)).view(shape).sqrt_() * (scale * (SIGMAS * dot + PARTIAL * rounding.FP32 * q.shape[-1] ** 0.5))
+    if shared:
+        error = error + shared * scores.abs()
     if soft_cap > 0:
         slope = 1 - torch.tanh((scores.abs() - error).clamp_min_(0) / soft_cap) ** 2
         error, scores = error * slope, soft_cap * torch.tanh(scores / soft_cap)

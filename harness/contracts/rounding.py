@@ -6,6 +6,9 @@ from harness.contracts._torch import torch
 
 FP32 = 2.0**-24
 TF32 = 2.0**-11
+# Tensor cores read fp32 operands as tf32 by ignoring the low 13 bits (PTX ISA, wgmma): each loses between nothing and 2^-10, always
+# towards zero, on average 2^-11 / (2 ln 2) for mantissas that are log-uniform, so that two together lose 1.44 * 2^-11, all with one sign.
+TRUNCATED = 1.5 * TF32
 
 
 def roundoff(dtype: torch.dtype) -> float:
@@ -21,9 +24,17 @@ def dot_roundoff(dtype: torch.dtype, fp32_dot: str) -> float:
     return TF32 if dtype == torch.float32 and fp32_dot == "tf32" else FP32
 
 
+def dot(dtype: torch.dtype, fp32_dot: str) -> dict[str, float]:
+    """`dot_roundoff` as `dot`, and as `shared` what all products lose alike, relative to the result: what `attend` asks of q k^T."""
+    product = dot_roundoff(dtype, fp32_dot)
+    return {"dot": product, "shared": TRUNCATED if product == TF32 else 0.0}
+
+
 def operand_roundoff(dtype: torch.dtype, fp32_dot: str) -> float:
-    """The rounding of the softmax weights before P V: to the operand dtype, or to tf32."""
-    return dot_roundoff(dtype, fp32_dot) if dtype == torch.float32 else roundoff(dtype)
+    """The rounding of the operands of P V: of the weights to the operand dtype; of weights and values where tf32 cuts both short."""
+    if dtype == torch.float32:
+        return max(dot(dtype, fp32_dot).values())
+    return roundoff(dtype)
 
 
 def floor(dtype: torch.dtype) -> float:

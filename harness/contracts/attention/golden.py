@@ -55,10 +55,11 @@ def banded(x: AttentionInputs, window: str) -> Visible:
 
 @dataclass(frozen=True)
 class _Arithmetic:
-    """What a declared arithmetic rounds: `dot` a product of q k, `operand` and `floor` a weight, `narrow` queries to the cache's
+    """What a declared arithmetic rounds: `dot` a product of q k, `shared` all of them alike, `operand` and `floor` a weight, `narrow` queries to the cache's
     dtype, but `fresh` not against the keys after the prefix, which are read from the call's own arguments."""
 
     dot: float
+    shared: float
     operand: float
     floor: float
     extra: float
@@ -72,9 +73,10 @@ def _arithmetic(x: AttentionInputs, semantics: Semantics) -> _Arithmetic:
         word = "products" if x.case.heads == x.case.kv_heads else "cache"
     narrow = word in ("cache", "cached-prefix") and x.k_pool.dtype != x.q.dtype
     weights = x.k_pool.dtype if narrow else x.q.dtype
-    dot = rounding.dot_roundoff(x.q.dtype, semantics["fp32_dot"])
+    told = rounding.dot(x.q.dtype, semantics["fp32_dot"])
     return _Arithmetic(
-        dot=max(dot, rounding.roundoff(x.q.dtype)) if word == "products" else dot,
+        dot=max(told["dot"], rounding.roundoff(x.q.dtype)) if word == "products" else told["dot"],
+        shared=told["shared"],
         operand=rounding.operand_roundoff(weights, semantics["fp32_dot"]),
         floor=rounding.floor(weights),
         extra=_TANH * x.soft_cap if semantics["tanh"] == "approximate" else 0.0,
@@ -144,7 +146,7 @@ def golden(x: AttentionInputs, semantics: Semantics, visible: Visible) -> dict[s
             at, rows, slots, real = _rows(x, stack, low, min(low + step, queries))
             q, k = _queries(x, stack, rows, slots, at, how)
             v = _held(x.v_flat, slots, at) * x.v_scale
-            kwargs: dict[str, Any] = {"dot": how.dot, "extra": how.extra, "floor": how.floor, **x.modified(rows, at.position, at.key)}
+            kwargs: dict[str, Any] = {"dot": how.dot, "shared": how.shared, "extra": how.extra, "floor": how.floor, **x.modified(rows, at.position, at.key)}
             part = attend(q, k, v, x.scale, visible=visible(stack, at), soft_cap=x.soft_cap, sinks=x.sinks, **kwargs)
             for name, values in parts.items():
                 values[rows[real]] = getattr(part, name)[real]

@@ -11,6 +11,12 @@ from harness.providers.registry import implements
 LOG2E = 1 / math.log(2)
 
 
+def _in_place(case: Case) -> str | None:
+    if case.point.get("relation") == "replay":
+        return "merges into its first state: a second replay would merge twice"
+    return _built(case)
+
+
 def _built(case: Case) -> str | None:
     if case.dtype == "fp32":
         return "FlashInfer's cascade kernels take fp16 and bf16"
@@ -24,7 +30,7 @@ def merge_state(x: Any) -> Any:
     return merge(x.v_a, x.s_a * LOG2E, x.v_b, x.s_b * LOG2E)
 
 
-@implements("merge_state", library="flashinfer", name="flashinfer_in_place", platforms={"cuda"}, semantics={"lse": "base-2"}, accepts=_built)
+@implements("merge_state", library="flashinfer", name="flashinfer_in_place", platforms={"cuda"}, semantics={"lse": "base-2"}, accepts=_in_place)
 class MergeInPlace:
     """merge_state_in_place: the second state is merged into the first."""
 

@@ -104,6 +104,15 @@ class _Rocm:
         return self.forward(*self.q, x.kv, x.indices, x.scale).squeeze(0), None
 
 
+_SLOW_TO_BUILD = 64  # heads: one tiling took ptxas over a minute on an H200's host
+
+
+def _on_rocm() -> bool:
+    import torch
+
+    return bool(torch.version.hip)
+
+
 def _plain_rows(case: Case) -> str | None:
     return "this kernel reads plain rows, not FlashMLA's packed ones" if case.cache == "packed" else None
 
@@ -111,6 +120,11 @@ def _plain_rows(case: Case) -> str | None:
 @implements("sparse_mla_prefill", library="sglang", name="sglang_triton_rocm", platforms=EVERYWHERE, semantics={"arithmetic": "cache"}, accepts=_plain_rows)
 class SparsePrefillRocm(_Rocm):
     place = "triton_sparse_mla:triton_sparse_mla_fwd"
+
+    def prepare(self, x: Any, scratch: Any) -> None:
+        if x.device != "cpu" and x.case.heads >= _SLOW_TO_BUILD and not _on_rocm():
+            raise Unsupported("on CUDA, where SGLang never starts this kernel: its tilings for 64 heads and more take minutes to assemble")
+        super().prepare(x, scratch)
 
 
 @implements("sparse_mla_decode", library="sglang", name="sglang_triton", platforms=EVERYWHERE, semantics={"arithmetic": "cache"}, accepts=_plain_rows)
