@@ -94,16 +94,17 @@ def measured(result: Result) -> Cell | None:
     timings = result.timings
     if not timings or len({timing.mode for timing in timings}) != 1:
         return None
-    runs = [_rounded(timing.median) for timing in timings]
+    runs = [rounded(timing.median) for timing in timings]
     host = median(timing.host_bound for timing in timings) >= HOST_BOUND
-    return Cell(timings[0].mode, {"": runs}, _rounded(median(runs)), _kernels(timings), host)
+    return Cell(timings[0].mode, {"": runs}, rounded(median(runs)), _kernels(timings), host)
 
 
 def _kernels(timings: Sequence[Timing]) -> list[str]:
     return list(dict.fromkeys(kernel_family(kernel.name) for timing in timings for kernel in timing.kernels))
 
 
-def _rounded(us: float) -> float:
+def rounded(us: float) -> float:
+    """Microseconds to the six digits that a file keeps."""
     return float(f"{us:.6g}")
 
 

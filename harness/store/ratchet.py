@@ -110,9 +110,7 @@ def _verdicts(before: Baseline, cells: Mapping[str, Cell], start: str, controls:
     return judge({**timed, **controls})[0]
 
 
-def _step(
-    name: str, old: Cell | None, new: Cell | None, judged: Judged | None, *, accepted: bool, append: bool, strange: bool
-) -> tuple[Cell | None, Change]:
+def _step(name: str, old: Cell | None, new: Cell | None, judged: Judged | None, *, accepted: bool, append: bool, strange: bool) -> tuple[Cell | None, Change]:
     """What a cell becomes. `strange`: it ran kernels that nobody has classified or accepted."""
     why = LOST if new is None else "" if old is None else _worse(old, new, judged)
     if not why and strange:
