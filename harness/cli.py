@@ -17,7 +17,10 @@ from harness.cli_offline import codegen, export, observe, power, routes, symbols
 _CASES = "(default: $KERNEL_PARITY_CASES, else cases/ beside the package)."
 _SELECT: tuple[Callable[[Any], Any], ...] = (
     click.option(
-        "--preset", default="smoke", show_default=True, help="List of cases: smoke (CPU, minutes), pr (one GPU, minutes), nightly, regressions (public bugs)."
+        "--preset",
+        default="smoke",
+        show_default=True,
+        help="Cases: smoke (CPU, minutes), pr (one GPU, minutes), nightly, regressions (public bugs), baseline (timed).",
     ),
     click.option("--op", "ops", multiple=True, metavar="OP[,OP]", help="Only these ops (default: all)."),
     click.option("--provider", "providers", multiple=True, metavar="NAME[,NAME]", help="Only these providers (default: all)."),
