@@ -5,10 +5,19 @@ from __future__ import annotations
 import json
 
 import pytest
+from clockwork import Clockwork
 from timed_logs import CELLS, DEVICE, H12, H16, H200, MERGE, MERGE16, MI300, TOP, TOP20, log, result
 
+from harness.contracts import op
+from harness.machine.execute import Bench
+from harness.machine.platforms import Device
+from harness.machine.timed import Stopwatch
+from harness.providers import implements, providers, registry
+from harness.selection import DEFAULT_CASES
+from harness.session import Session
 from harness.store import baselines
 from harness.store.results import ResultLog
+from harness.store.timing import Kernel
 
 
 @pytest.fixture
@@ -235,7 +244,8 @@ def test_a_log_that_does_not_say_its_start_is_told_it(refresh, kept, tmp_path):
         (("--results", "x.jsonl", "--accept", H12), "give CELL=REASON"),
         (("--results", "x.jsonl", "--accept", f"{H12}= "), "give CELL=REASON"),
         (("--results", "x.jsonl", "--accept", f"{H12}=why not"), f"--accept {H12}: nothing of that name is slower, renamed, gone or unclassified here"),
-        (("--results", "x.jsonl", "--results", "x.jsonl"), "two of the logs are of one machine start"),
+        (("--results", "x.jsonl", "--results", "again.jsonl"), "two of the logs are of one machine start"),
+        (("--results", "x.jsonl", "--only", "sparse"), "the logs have nothing of --only sparse"),
         (("--results", "x.jsonl", "--results", "y.jsonl", "--start", "a"), "--start names the machine start of one log"),
         (("--results", "x.jsonl", "--start", "a"), "was taken on the machine start x; leave --start out"),
         (("--results", "untimed.jsonl"), "untimed.jsonl has no times; write it with kernel-parity run --timing"),
@@ -247,6 +257,7 @@ def test_a_log_that_does_not_say_its_start_is_told_it(refresh, kept, tmp_path):
 )
 def test_a_mistake_is_one_line_and_changes_nothing(refresh, tmp_path, arguments, says):
     log(tmp_path / "x.jsonl")
+    log(tmp_path / "again.jsonl")
     log(tmp_path / "y.jsonl", start="y")
     log(tmp_path / "both.jsonl", result(H12, 95.0, device=MI300))
     log(tmp_path / "versions.jsonl", result(H12, 95.0, versions={"sglang": "0.5.17"}))
@@ -257,3 +268,96 @@ def test_a_mistake_is_one_line_and_changes_nothing(refresh, tmp_path, arguments,
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert says in err
     assert not any((tmp_path / "kept").rglob("*.json"))
+
+
+# ---- with runs of its own, on a device that is described ----
+
+
+class Here:
+    """A worker in this process, whose device is a clockwork; `starts`: the machine start of each fresh process."""
+
+    def __init__(self, clock, start: str) -> None:
+        self.clock, self.start = clock, start
+        self.renewed = 0
+        self.renew()
+
+    def renew(self) -> None:
+        self.renewed += 1
+        self.bench = Bench(Device("cuda", "cpu", H200, self.start))
+        self.stopwatch = Stopwatch(self.bench)
+
+    def run(self, request):
+        provider, case = providers()[request.op, request.provider], op(request.op).axes.parse(request.case)
+        if request.task == "judge":
+            return self.bench.run(case, provider, request.platform, request.seed)[0]
+        return self.stopwatch.run(case, provider, request.platform, request.seed, mode=request.task, why=request.why)[0]
+
+    def kernels(self, requests):
+        return [(Kernel("merge_state_kernel"),) for _ in requests]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def described(monkeypatch, tmp_path):
+    """A merging op's provider whose kernel takes `us` of a described device, alone in a preset of three cases: (worker, provider)."""
+    clock = Clockwork()
+    clock.install(monkeypatch)
+    cases = tmp_path / "cases"
+    (cases / "presets/baseline").mkdir(parents=True)
+    (cases / "presets/baseline/merge_state.txt").write_text("t3-h2-d16-fp32\nt4-h2-d16-fp32\nt5-h2-d16-fp32\n")
+    (cases / "kernels.toml").write_bytes((DEFAULT_CASES / "kernels.toml").read_bytes())
+    plain = providers()["merge_state", "torch_eager"]
+
+    class Timed:
+        us = 100.0
+
+        def prepare(self, x, scratch):
+            self.made = plain.make()
+            self.made.prepare(x, scratch)
+
+        def run(self):
+            clock.launch(self.us)
+            return self.made.run()
+
+    implements("merge_state", library="torch", name="described", platforms={"cuda"}, semantics=plain.semantics)(Timed)
+    monkeypatch.setitem(registry._providers, ("merge_state", "described"), registry._providers.pop(("merge_state", "described")))
+    worker = Here(clock, "boot-1")
+    monkeypatch.setattr(Session, "_worker", lambda self, slot: self._workers.setdefault(slot, worker))
+    return worker, Timed
+
+
+def test_without_a_log_the_preset_is_run_and_timed(described, refresh, kept, tmp_path):
+    worker, provider = described
+    own = ("--cases", "cases", "--platform", "cuda", "--preset", "baseline", "--append")
+    code, out, _ = refresh(*own)
+    cells = kept()["merging"].cells
+    assert (code, set(cells)) == (0, {f"merge_state[described-t{tokens}-h2-d16-fp32]" for tokens in (3, 4, 5)})
+    assert all(cell == baselines.Cell("graph", {"boot-1": [100.0] * 3}, 100.0, ["merge_state_kernel"]) for cell in cells.values())
+    assert kept()["controls"].cells["control-copy"].runs == {"boot-1": [70.0] * 3}
+    assert kept()["merging"].starts["boot-1"].driver == "580.159"
+    assert (tmp_path / "results-baseline.jsonl").is_file()
+    assert worker.renewed == 4
+    worker.start, provider.us = "boot-2", 120.0
+    code, out, _ = refresh(*own)
+    assert (code, out.count("# slower")) == (1, 3)
+    assert "--results results-baseline.jsonl" in out
+    code, _, _ = refresh(
+        "--append", "--cases", "cases", "--results", "results-baseline.jsonl", "--accept", "merge_state[described-*=a slower kernel, on purpose"
+    )
+    assert code == 0
+    assert {tuple(cell.runs) for cell in kept()["merging"].cells.values()} == {("boot-2",)}
+    worker.start = "boot-3"
+    code, _, _ = refresh(*own, "--only", "merge_state[described-t3-h2-d16-fp32]")
+    runs = {name: list(cell.runs) for name, cell in kept()["merging"].cells.items()}
+    assert (code, sorted(map(len, runs.values()))) == (0, [1, 1, 2])
+    assert "boot-3" not in kept()["controls"].starts
+
+
+def test_a_wrong_kernel_stops_it(described, refresh, tmp_path):
+    _, provider = described
+    provider.run = lambda self: tuple(value + 1 for value in self.made.run())
+    code, out, _ = refresh("--cases", "cases", "--platform", "cuda")
+    assert (code, out.count("ended with mismatch; a baseline needs what is right")) == (1, 3)
+    assert not (tmp_path / "kept").exists()

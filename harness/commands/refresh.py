@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ from harness.store import ratchet
 from harness.store.baselines import Baseline, Cell
 from harness.store.families import Families, load_families
 from harness.store.files import write_all
-from harness.store.measured import CONTROL, CONTROLS, Measured, by_start
-from harness.store.results import read
+from harness.store.measured import CONTROL, CONTROLS, Measured, by_start, newest, untimed
+from harness.store.results import Result, read
 
 # what `run` has options for and a refresh decides by itself; `devices`: one, because a machine start is one device's
 _RUN = {"timing": True, "resume": False, "workers": None, "seed": 0, "devices": 1, "model": None, "tp": 1, "shard": ""}
@@ -55,13 +55,14 @@ def refresh_baselines(**options: Any) -> int:
     if options["start"] and len(options["results"]) != 1:
         raise UsageError("--start names the machine start of one log: give one --results with it")
     logs = options["results"] or (_measure(only, ledger, options),)
-    found = _read(logs, families, options["start"])
-    place = Path(options["baselines"] or os.environ.get("KERNEL_PARITY_BASELINES") or BASELINES)
+    rows = {log: newest(read(Path(log))) for log in logs}
     outcome = Outcome()
-    for one in found:
-        one.results[:] = [result for result in one.results if _wanted(result.cell, only)]
-        outcome.objections += ratchet.objections(one.results, ledger) + one.untimed()
+    for mine in rows.values():
+        chosen = [row for row in mine if _wanted(row.cell, only)]
+        outcome.objections += ratchet.objections(chosen, ledger) + untimed(chosen)
     if not outcome.objections:
+        place = Path(options["baselines"] or os.environ.get("KERNEL_PARITY_BASELINES") or BASELINES)
+        found = _starts(rows, families, only, options["start"])
         with _held(place / stored.folder_of(found[0].device), options["dry_run"]):
             _refresh(found, place, only, accept, outcome, append=options["append"], dry_run=options["dry_run"])
     if options["as_json"]:
@@ -89,13 +90,18 @@ def _ops(only: Sequence[str]) -> Iterator[str]:
         yield from [one.name for one in ops().values() if one.family == name] or [name.partition("[")[0]]
 
 
-def _read(logs: Iterable[str], families: Families, start: str) -> list[Measured]:
-    """The machine starts of all logs, oldest first. Raises UsageError for logs of two devices, or one start in two of them."""
-    found = [one for log in logs for one in by_start(read(Path(log)), log, families, start)]
+def _starts(rows: Mapping[str, Sequence[Result]], families: Families, only: Sequence[str], start: str) -> list[Measured]:
+    """The machine starts of all logs, oldest first, of the chosen cells. Raises UsageError for logs of two devices, one start in two of
+    them, and where nothing was chosen."""
+    found = [one for log, mine in rows.items() for one in by_start(mine, log, families, start)]
     if len({stored.folder_of(one.device) for one in found}) > 1:
         raise UsageError("the logs are of several devices: refresh one device at a time")
     if len({one.start for one in found}) < len(found):
         raise UsageError("two of the logs are of one machine start: refresh from them one after the other")
+    for one in found:
+        one.results[:] = [row for row in one.results if _wanted(row.cell, only)]
+    if not any(one.results for one in found) and CONTROLS not in only:
+        raise UsageError(f"the logs have nothing of --only {','.join(only)}")
     return sorted(found, key=lambda one: one.at)
 
 

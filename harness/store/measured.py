@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -45,18 +45,25 @@ class Measured:
         whole = tuple(f"{result.op}[{result.provider}-" for result in self.results if not result.case)
         return {cell for cell in known if cell in rows or cell.startswith(whole)}
 
-    def untimed(self) -> list[str]:
-        """A line for each cell that was to be timed and was not: they are not gone, the run was."""
-        direct = [one for one in self.results if one.status == "pass" and one.evidence == "measured" and one.values.get("relation", "direct") == "direct"]
-        return [f"{one.cell} passed and was not timed: the run was broken off; go on with run --timing --resume" for one in direct if not one.timings]
+
+def newest(results: Iterable[Result]) -> list[Result]:
+    """The rows that count: a cell's row is written anew after every run."""
+    return list({result.cell: result for result in results}.values())
 
 
-def by_start(results: Iterable[Result], place: str, families: Families, start: str = "") -> list[Measured]:
-    """The machine starts of a log, oldest first. `place`: the log, for errors; `start`: the name of a start that its runs do not say.
+def untimed(rows: Sequence[Result]) -> list[str]:
+    """A line for each cell that was to be timed and was not, where others were: it is not gone, the run was broken off."""
+    if not any(row.timings for row in rows):
+        return []
+    direct = [row for row in rows if row.status == "pass" and row.evidence == "measured" and row.values.get("relation", "direct") == "direct"]
+    return [f"{row.cell} passed and was not timed: the run was broken off; go on with run --timing --resume" for row in direct if not row.timings]
+
+
+def by_start(rows: Sequence[Result], place: str, families: Families, start: str = "") -> list[Measured]:
+    """The machine starts of a log's newest rows, oldest first. `place`: the log, for errors; `start`: the name of a start that its runs do not say.
 
     Raises UsageError for results without times or without a start, of two devices, or of two sets of versions on one start.
     """
-    rows = list({result.cell: result for result in results}.values())  # a row is written anew after every run
     timed = [result for result in rows if result.timings]
     if not timed:
         raise UsageError(f"{place} has no times; write it with kernel-parity run --timing --results {place}")
@@ -70,7 +77,7 @@ def by_start(results: Iterable[Result], place: str, families: Families, start: s
     return sorted((_one(rows, name, place, families) for name in names), key=lambda one: one.at)
 
 
-def _one(rows: list[Result], start: str, place: str, families: Families) -> Measured:
+def _one(rows: Sequence[Result], start: str, place: str, families: Families) -> Measured:
     mine = [_of_start(result, start) for result in rows]
     kept = [one for one, result in zip(mine, rows, strict=True) if one.timings or not result.timings]
     timed = [result for result in kept if result.timings]
