@@ -16,7 +16,7 @@ from harness.providers import implements, providers, registry
 from harness.selection import DEFAULT_CASES
 from harness.session import Session
 from harness.store import baselines
-from harness.store.results import ResultLog
+from harness.store.results import Result, ResultLog, read
 from harness.store.timing import Kernel
 
 
@@ -361,3 +361,24 @@ def test_a_wrong_kernel_stops_it(described, refresh, tmp_path):
     code, out, _ = refresh("--cases", "cases", "--platform", "cuda")
     assert (code, out.count("ended with mismatch; a baseline needs what is right")) == (1, 3)
     assert not (tmp_path / "kept").exists()
+
+
+def test_a_call_that_fails_only_when_it_is_timed_stops_it_from_the_log_too(described, refresh, monkeypatch, tmp_path):
+    worker, _ = described
+    plain = worker.run
+
+    def run(request):
+        """The second timed run of one case dies."""
+        if request.task != "judge" and request.case.startswith("t5-"):
+            asked.append(request.case)
+        if len(asked) < 2 or not request.case.startswith("t5-"):
+            return plain(request)
+        return Result(f"merge_state[described-{request.case}]", "merge_state", "described", request.case, "crash", "cuda", reason="signal SIGABRT")
+
+    asked: list[str] = []
+    monkeypatch.setattr(worker, "run", run)
+    assert refresh("--cases", "cases", "--platform", "cuda")[0] == 1
+    code, out, _ = refresh("--cases", "cases", "--results", "results-baseline.jsonl")
+    assert (code, "merge_state[described-t5-h2-d16-fp32] ended with crash" in out) == (1, True)
+    runs = {row.case: len(row.timings) for row in read(tmp_path / "results-baseline.jsonl") if row.timings}
+    assert list(runs.values()) == [3, 3, 1], "the run before it is kept"
