@@ -148,7 +148,7 @@ def test_what_ran_no_more_is_gone_with_a_reason_alone(refresh, kept, tmp_path):
         ("mla", ["mla"], 2),
         ("mla_decode,merge_state", ["merging", "mla"], 4),
         (H12, ["mla"], 1),
-        ("controls", ["controls"], 1),
+        ("control-copy", ["controls"], 1),
         ("mla,controls", ["controls", "mla"], 3),
     ],
 )

@@ -85,7 +85,7 @@ def _measure(only: Sequence[str], ledger: Any, options: dict[str, Any]) -> str:
 def _ops(only: Sequence[str]) -> Iterator[str]:
     """The ops that must run for what was chosen; none at all: all of them."""
     for name in only:
-        if name == CONTROLS:  # they run beside every other
+        if _of_controls(name):  # they run beside every other
             return
         yield from [one.name for one in ops().values() if one.family == name] or [name.partition("[")[0]]
 
@@ -100,7 +100,7 @@ def _starts(rows: Mapping[str, Sequence[Result]], families: Families, only: Sequ
         raise UsageError("two of the logs are of one machine start: refresh from them one after the other")
     for one in found:
         one.results[:] = [row for row in one.results if _wanted(row.cell, only)]
-    if not any(one.results for one in found) and CONTROLS not in only:
+    if not any(one.results for one in found) and not any(map(_of_controls, only)):
         raise UsageError(f"the logs have nothing of --only {','.join(only)}")
     return sorted(found, key=lambda one: one.at)
 
@@ -167,8 +167,12 @@ def _controls(baseline: Baseline, one: Measured) -> dict[str, Timed]:
     return {name: Timed(new.mode, old.runs, new.runs[""], one.start, control=True) for name, (old, new) in pairs.items()}
 
 
+def _of_controls(name: str) -> bool:
+    return name == CONTROLS or name.startswith(CONTROL)
+
+
 def _family(cell: str) -> str:
-    return CONTROLS if cell.startswith(CONTROL) else op(cell.partition("[")[0]).family
+    return CONTROLS if _of_controls(cell) else op(cell.partition("[")[0]).family
 
 
 def _wanted(cell: str, only: Sequence[str]) -> bool:
@@ -182,7 +186,7 @@ def _only(given: Sequence[str]) -> tuple[str, ...]:
     for name in chosen:
         if "[" in name:
             find_cell(name)
-        elif name not in families and name not in ops() and not name.startswith(CONTROL):
+        elif name not in families and name not in ops() and not _of_controls(name):
             raise UsageError(f"--only {name}: no family, op or cell; nearest: {', '.join(nearest(name, [*families, *ops()]))}")
     return chosen
 
