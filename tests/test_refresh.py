@@ -142,6 +142,19 @@ def test_what_ran_no_more_is_gone_with_a_reason_alone(refresh, kept, tmp_path):
     assert list(kept()["mla"].cells) == [H12, H16]
 
 
+def test_what_a_preset_leaves_out_is_not_gone_and_what_broke_off_is_no_time(refresh, kept, tmp_path):
+    refresh("--results", log(tmp_path / "x.jsonl"))
+    left_out = result("top_k_renorm[sglang_triton]", status="unsupported", evidence="none")
+    stopped = result(MERGE, 10.0, start="y", runs=1, kernel="", status="refused", reason="ValueError")
+    with ResultLog(tmp_path / "y.jsonl") as file:
+        for row in (left_out, stopped, result(MERGE16, 25.0, start="y")):
+            file.append(row)
+    code, out, _ = refresh("--append", "--results", str(tmp_path / "y.jsonl"))
+    assert (code, out.count("# gone")) == (1, 1)
+    assert f"--accept '{MERGE}=REASON'   # gone" in out
+    assert list(kept()["sampling"].cells) == [TOP20, TOP]
+
+
 @pytest.mark.parametrize(
     ("only", "families", "count"),
     [

@@ -40,9 +40,9 @@ class Measured:
     results: list[Result] = field(default_factory=list)
 
     def expected(self, known: Iterable[str]) -> set[str]:
-        """Which of the known cells were to run: those with a row, and all of a provider that could not run at all."""
+        """Which of the known cells were to run: those with a row, and all of a provider whose library is not there."""
         rows = {result.cell for result in self.results}
-        whole = tuple(f"{result.op}[{result.provider}-" for result in self.results if not result.case)
+        whole = tuple(f"{result.op}[{result.provider}-" for result in self.results if not result.case and result.status == "absent")
         return {cell for cell in known if cell in rows or cell.startswith(whole)}
 
 
@@ -88,6 +88,8 @@ def _one(rows: Sequence[Result], start: str, place: str, families: Families) -> 
     at = max(timing.at or result.at for result in timed for timing in result.timings)
     one = Measured(start, Start(at[:10], driver, dict(versions)), timed[0].device, at, results=kept)
     for result in timed:
+        if result.status != "pass":  # a later run ended otherwise
+            continue
         last = result.timings[-1].mode  # a call that a graph took until another of its op was refused has runs of both
         if cell := measured(msgspec.structs.replace(result, timings=[timing for timing in result.timings if timing.mode == last])):
             one.cells[result.cell] = cell
