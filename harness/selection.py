@@ -16,6 +16,9 @@ from harness.providers import Provider, providers_of
 
 DEFAULT_CASES = Path(__file__).resolve().parent.parent / "cases"
 
+BASELINE = "baseline"  # the preset of what is timed
+_PLAIN = ("torch_eager", "torch_sdpa_math")
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -59,7 +62,7 @@ def cases_folder(given: str | None = None) -> Path:
 
 def presets(folder: Path) -> list[str]:
     """The names of the presets, shortest first."""
-    frozen = [name for name in ("smoke", "pr", "nightly") if (folder / "presets" / name).is_dir()]
+    frozen = [name for name in ("smoke", BASELINE, "pr", "nightly") if (folder / "presets" / name).is_dir()]
     return ["regressions", *frozen] if (folder / "regressions").is_dir() else frozen
 
 
@@ -121,8 +124,8 @@ def select(selection: Selection) -> list[Cell]:
         able: list[tuple[Provider, str]] = []
         for provider in chosen if cases else []:
             platform, status, why = standing(provider, selection.machine)
-            if not status and provider.variant and _quick(selection):
-                status, why = "unsupported", "a variant of another provider's call: run by name, in larger presets, and under mutants"
+            if not status and (why := left_out(provider, selection)):
+                status = "unsupported"
             if status:
                 cells.append(Cell(op_name, provider, None, platform, status, why))
             else:
@@ -133,9 +136,13 @@ def select(selection: Selection) -> list[Cell]:
     return _shard(cells, selection.shard)
 
 
-def _quick(selection: Selection) -> bool:
-    """Whether this is the smallest preset, and no provider was named."""
-    return selection.model is None and selection.preset == "smoke" and not selection.providers
+def left_out(provider: Provider, selection: Selection) -> str:
+    """Why a provider that nobody named is not run in the smallest presets, or an empty string."""
+    if selection.model is not None or selection.providers or selection.preset not in ("smoke", BASELINE):
+        return ""
+    if provider.variant:
+        return "a variant of another provider's call: run by name, in larger presets, and under mutants"
+    return "plain PyTorch, whose time nobody waits for: run by name" if selection.preset == BASELINE and provider.name in _PLAIN else ""
 
 
 def cell(provider: Provider, case: Case, platform: str) -> Cell:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import UsageError
+from harness.errors import HarnessError, UsageError
 from harness.store import baselines
 from harness.store.baselines import Accepted, Baseline, Cell, Start
 from harness.store.results import Result
@@ -158,7 +158,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     changed = example()
     changed.cells.clear()
-    with pytest.raises(UsageError, match="No space left on device"):
+    with pytest.raises(HarnessError, match="No space left on device"):
         baselines.save(path, changed)
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == ["mla.json"]

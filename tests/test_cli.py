@@ -228,7 +228,7 @@ def test_listings_are_tables_and_json(typed):
     assert {"family", "what", "axes", "semantics", "outputs", "mutates", "providers"} <= rows["ops"][0].keys()
     assert [(row["op"], row["provider"]) for row in rows["providers"]] == list(providers())
     assert {"kimi-k3", "deepseek-v3"} <= {row["model"] for row in rows["models"]}
-    assert [row["preset"] for row in rows["presets"]] == ["regressions", "smoke", "pr", "nightly"]
+    assert [row["preset"] for row in rows["presets"]] == ["regressions", "smoke", "baseline", "pr", "nightly"]
     for what in rows:
         code, out, _ = typed("list", what)
         assert code == 0

@@ -54,8 +54,33 @@ def test_another_start_is_pooled_and_the_oldest_dropped():
         assert {change.what for change in changes.values()} == {"appended"}
     assert list(baseline.cells["a"].runs) == ["z", "n0", "n1", "n2", "n3"]
     assert set(baseline.starts) == {"z", "n0", "n1", "n2", "n3"}
-    with pytest.raises(UsageError, match="machine start n3 already"):
-        take(baseline, "n3", **others())
+
+
+def test_a_start_counts_once_however_often_it_is_taken():
+    baseline = settled()
+    again, changes = take(baseline, "z", **others())
+    assert again == baseline
+    assert {change.what for change in changes.values()} == {"appended"}
+    again, _ = take(baseline, "y", **others(a=cell(50.1)))
+    assert list(again.cells["a"].runs) == ["x", "y", "z"]
+    assert again.cells["a"].runs["y"] == cell(50.1).runs[""]
+    refused, _ = take(baseline, "n", **others(a=cell(60.0)))
+    accepted, changes = take(refused, "n", accept={"a": "after all"}, **others(a=cell(60.0)))
+    assert (changes["a"].what, changes["b"].what) == ("accepted", "appended")
+    assert accepted.cells["b"] == refused.cells["b"]
+
+
+def test_an_unclassified_kernel_needs_a_reason_once():
+    strange = {"a": ["_mystery"]}
+    cells = {"a": cell(50.0, kernels=("_mystery",)), "b": cell(90.0)}
+    after, (first, second) = ratchet.refresh(empty(), cells, "x", DAY, accept={}, unclassified=strange)
+    assert (first.what, first.why, second.what) == ("refused", "unclassified", "added")
+    assert list(after.cells) == ["b"]
+    after, _ = ratchet.refresh(empty(), cells, "x", DAY, accept={"a": "a new library"}, unclassified=strange)
+    assert (after.accepted[0].what, after.accepted[0].was) == ("unclassified", "")
+    again, changes = ratchet.refresh(after, cells, "y", DAY, accept={}, unclassified=strange)
+    assert {change.what for change in changes} == {"appended"}
+    assert list(again.cells["a"].runs) == ["x", "y"]
 
 
 def test_a_confirmed_faster_cell_replaces_and_a_lucky_run_does_not():

@@ -193,6 +193,15 @@ def test_what_is_slow_in_one_run_is_ambiguous_and_run_again():
     assert judge(suite(slowed=0.9))[0]["cell2"].verdict == "fast"
 
 
+def test_a_start_that_lies_off_the_others_is_held_against_itself():
+    cells = suite()
+    starts = {name: {"a": cell.baseline["a"], "slow": [us * 1.012 for us in cell.baseline["a"]]} for name, cell in cells.items()}
+    again = {name: Timed("graph", starts[name], [us * 1.012 for us in cell.new], "slow", control=cell.control) for name, cell in cells.items()}
+    assert {one.verdict for one in judge(again)[0].values()} == {"same"}
+    later = {name: Timed("graph", starts[name], [us * 1.035 for us in cell.new], "slow") for name, cell in cells.items()}
+    assert {one.verdict for one in judge(later)[0].values()} == {"slow"}
+
+
 def test_a_device_that_moved_is_no_slow_kernel():
     judged, shift = judge(suite(moved=1.05, controls=1.05))
     assert shift == pytest.approx(0.05, abs=0.005)

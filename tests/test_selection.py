@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from harness.contracts import ops
 from harness.errors import UsageError
 from harness.providers import providers, providers_of
 from harness.regressions import bugs
-from harness.selection import DEFAULT_CASES, Selection, preset_cases, select
+from harness.selection import DEFAULT_CASES, Selection, left_out, preset_cases, select
 
 
 def test_nothing_is_dropped_silently():
@@ -106,3 +107,15 @@ def test_the_nightly_preset_stays_within_its_bound():
     assert 10_000 < len(cells) - laws - kept <= 20_000
     assert 1_000 < laws <= 4_000
     assert kept <= 2_500
+
+
+def test_the_baseline_preset_is_as_large_as_one_machine_start_has_time_for():
+    """Counted where every library is installed, on an H200."""
+    taken = Selection(preset="baseline")
+    own = [provider for name in ops() for provider in providers_of(name) if provider.source.startswith("harness.providers.")]
+    able = [one for one in own if "cuda" in one.platforms and not left_out(one, taken)]
+    cells = [one for one in able for case in preset_cases(DEFAULT_CASES, "baseline", one.op) if one.declines(case, "cuda", "sm_90") is None]
+    assert 250 <= len(cells) <= 400
+    assert {one.library.name for one in cells} == {"sglang", "flashinfer", "sgl_kernel", "torch"}
+    assert "torch_eager" not in {one.name for one in cells}
+    assert left_out(providers_of("merge_state")[0], replace(taken, providers=("torch_eager",))) == ""

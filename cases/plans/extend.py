@@ -1,7 +1,7 @@
 """Extends the frozen presets from the plans beside this file: `python cases/plans/extend.py`.
 
 A preset is a list of case ids an op, in cases/presets/<preset>/<op>.txt. Ids already there keep their place for ever; what
-a plan adds is appended. Each plan module has functions named after the presets that yield (op, case id).
+a plan adds is appended. A plan module has functions named after the presets that it adds to; they yield (op, case id).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 HERE = Path(__file__).resolve().parent
-PRESETS = ("smoke", "pr", "nightly")
+PRESETS = ("smoke", "pr", "nightly", "baseline")
 
 
 def plans() -> Iterator[ModuleType]:
@@ -37,7 +37,7 @@ def planned() -> dict[tuple[str, str], list[str]]:
     lists: dict[tuple[str, str], dict[str, None]] = {}
     for module in plans():
         for preset in PRESETS:
-            for op_name, case_id in getattr(module, preset)():
+            for op_name, case_id in getattr(module, preset, lambda: ())():
                 lists.setdefault((preset, op_name), {})[case_id] = None
     return {key: list(ids) for key, ids in lists.items()}
 

@@ -60,12 +60,24 @@ def ledger_of(path: str | None, cases_dir: Path) -> Ledger:
 def run_cells(**options: Any) -> int:
     """Runs the selection; returns the exit code."""
     selection = selection_of(options)
+    ledger = ledger_of(options["ledger"], selection.cases_dir)
+    began = time.monotonic()
+    rows, left = rows_of(selection, ledger, options)
+    _print(rows, selection, options)
+    if left and not options["as_json"]:
+        elapsed = time.monotonic() - began
+        workers = _workers(selection, options)
+        click.echo(f"{plural(left, 'row')} in {elapsed:.1f} s, {60 * left / elapsed:.0f} a minute, {plural(workers, 'worker')}")
+    return _code([verdict for _, verdict in rows])
+
+
+def rows_of(selection: Selection, ledger: Ledger, options: dict[str, Any]) -> tuple[list[tuple[Result, Verdict]], int]:
+    """Runs the selection into the results file, with times where the options ask for them: every row with its verdict, in order, and how
+    many had not been run before. Progress goes to stderr."""
     if options["timing"]:
         timing.refuse_without_device(selection.machine)
-    ledger = ledger_of(options["ledger"], selection.cases_dir)
     cells = select(selection)
     path = Path(options["results"])
-    workers = options["workers"] or (os.cpu_count() or 1 if selection.machine == "cpu" else device_count(selection.machine))
     session = Session(selection.machine, plugins=tuple(options["plugins"]), limits=Limits(options["timeout"], options["build_timeout"]), seed=options["seed"])
     with ResultLog(path, resume=options["resume"]) as log, session:
         before = _finished(path, cells, options["seed"], session) if options["resume"] else {}
@@ -73,7 +85,7 @@ def run_cells(**options: Any) -> int:
         left = [cell for cell in cells if cell.id not in before]
         if not options["as_json"]:
             _header(selection, cells, len(cells) - len(left))
-        progress, began = _Progress(len(left)), time.monotonic()
+        progress = _Progress(len(left))
 
         def done(cell: Cell, result: Result) -> None:
             result.notes += regressions.notes(selection.cases_dir, result.op, result.case)
@@ -82,21 +94,24 @@ def run_cells(**options: Any) -> int:
             rows.append((result, verdict))
             progress.step(verdict)
 
-        session.run_all(left, done, workers)
+        session.run_all(left, done, _workers(selection, options))
         progress.end()
         if options["timing"]:
-            rows += _timed(session, cells, {result.cell: result for result, _ in rows}, ledger, log, options["runs"])
+            rows += _timed(session, cells, {result.cell: result for result, _ in rows}, ledger, log, options)
     place = {cell.id: number for number, cell in enumerate(cells)}
     rows.sort(key=lambda row: place[row[0].cell])
-    _print(rows, selection, options)
-    if left and not options["as_json"]:
-        elapsed = time.monotonic() - began
-        click.echo(f"{plural(len(left), 'row')} in {elapsed:.1f} s, {60 * len(left) / elapsed:.0f} a minute, {plural(workers, 'worker')}")
-    return _code([verdict for _, verdict in rows])
+    return rows, len(left)
 
 
-def _timed(session: Session, cells: list[Cell], results: dict[str, Result], ledger: Ledger, log: ResultLog, runs: int) -> list[tuple[Result, Verdict]]:
-    """Times what is right. What then ends otherwise than the ledger says, as rows of their own."""
+def _workers(selection: Selection, options: dict[str, Any]) -> int:
+    return options["workers"] or (os.cpu_count() or 1 if selection.machine == "cpu" else device_count(selection.machine))
+
+
+def _timed(
+    session: Session, cells: list[Cell], results: dict[str, Result], ledger: Ledger, log: ResultLog, options: dict[str, Any]
+) -> list[tuple[Result, Verdict]]:
+    """Times what is right. What then ends otherwise than the ledger says, as rows of their own; in the log such a row has the runs before it."""
+    runs, devices = options["runs"], options.get("devices") or device_count(session.machine)
     left = timing.timeable(cells, results, runs)
     progress = _Progress(sum(map(len, left)) + len(left[-1]))
 
@@ -104,7 +119,10 @@ def _timed(session: Session, cells: list[Cell], results: dict[str, Result], ledg
         log.append(result)
         progress.step(ledger.judge(result))
 
-    failed = [(result, ledger.judge(result)) for result in timing.take(session, cells, results, runs=runs, step=step)]
+    failed = [(result, ledger.judge(result)) for result in timing.take(session, cells, results, runs=runs, step=step, devices=devices)]
+    for result, _ in failed:
+        before = results[result.cell]
+        log.append(msgspec.structs.replace(result, timings=before.timings, values=before.values))
     progress.end()
     return [(result, verdict) for result, verdict in failed if verdict.bad or verdict.kind == "error"]
 

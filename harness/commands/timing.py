@@ -9,7 +9,6 @@ from harness import report
 from harness.contracts import Case, op
 from harness.contracts.relations.heads import padded_heads
 from harness.errors import UsageError
-from harness.machine.platforms import device_count
 from harness.selection import Cell
 from harness.session import Session
 from harness.speed.cliffs import Cliff, Place, cliffs
@@ -39,8 +38,9 @@ def _right(result: Result) -> bool:
     return result.status == "pass" and result.evidence == "measured" and result.values.get("relation", "direct") == "direct"
 
 
-def take(session: Session, cells: list[Cell], results: dict[str, Result], *, runs: int, step: Step) -> list[Result]:
-    """Times the cells; `step` gets the row of a cell, with its times so far, after every run. What could not be timed, with the reason."""
+def take(session: Session, cells: list[Cell], results: dict[str, Result], *, runs: int, step: Step, devices: int = 1) -> list[Result]:
+    """Times the cells over so many devices; `step` gets the row of a cell, with its times so far, after every run. What could not be
+    timed, with the reason."""
     failed: list[Result] = []
 
     def done(cell: Cell, timed: Result) -> None:
@@ -52,7 +52,7 @@ def take(session: Session, cells: list[Cell], results: dict[str, Result], *, run
 
     for left in timeable(cells, results, runs):
         lost = {result.cell for result in failed}
-        session.time_all([cell for cell in left if cell.id not in lost], done, device_count(session.machine))
+        session.time_all([cell for cell in left if cell.id not in lost], done, devices)
     remedies(session, cells, results, runs=runs, step=step)
     name(session, [cell for cell in cells if cell.id in results and results[cell.id].timings], results, step)
     return failed

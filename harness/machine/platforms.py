@@ -15,6 +15,7 @@ from typing import Any
 
 from harness.errors import HarnessError, UsageError
 from harness.machine import amdgpu
+from harness.machine.starts import start_of
 
 CHOICES = ("cuda", "rocm", "cpu")
 EVIDENCE = {"cuda": "measured", "rocm": "measured", "interpret": "interpreted", "cpu": "executed"}
@@ -86,11 +87,12 @@ def worker_environment(machine: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Device:
-    """The worker's device: `string` for torch, and what is known of it as text (name, arch, memory, driver)."""
+    """The worker's device: `string` for torch, what is known of it as text (name, arch, memory, driver), and which machine start it is."""
 
     machine: str
     string: str
     facts: dict[str, str]
+    start: str = ""
 
 
 def driver(machine: str, root: Path = _ROOT) -> str:
@@ -137,7 +139,8 @@ def open_device(machine: str, root: Path = _ROOT) -> Device:
     arch = facts.gcnArchName.split(":")[0] if torch.version.hip else f"sm_{facts.major}{facts.minor}"
     size = {"memory_mib": str(facts.total_memory >> 20), "units": str(facts.multi_processor_count)}
     named = {"name": facts.name, "arch": arch, **size, "runtime": torch.version.hip or torch.version.cuda or ""}
-    return Device(machine, "cuda", {**named, **facts_without_torch(machine, root, bus), **named})  # where both say the arch, torch's counts
+    said = {**named, **facts_without_torch(machine, root, bus), **named}  # where both say the arch, torch's counts
+    return Device(machine, "cuda", said, start_of(str(getattr(facts, "uuid", "")) or bus, root))
 
 
 def synchronise(device: Device) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -121,4 +122,6 @@ class Stopwatch:
             control_us=round(float(np.median(taken.control)), 4),
             plan=round(sets[0].plan, 1),
             clock=taken.clock,
+            start=device.start,
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
         )

@@ -1,6 +1,7 @@
 """Results for people: the terminal's tables and the text of one failure. Pure."""
 
 from harness.report.failure import explain
+from harness.report.refreshed import refreshed, refreshed_record
 from harness.report.replayed import replayed
 from harness.report.searched import found, searched
 from harness.report.selftest import selftest
@@ -15,6 +16,8 @@ __all__ = [
     "harness_share",
     "least",
     "power",
+    "refreshed",
+    "refreshed_record",
     "replayed",
     "searched",
     "selftest",

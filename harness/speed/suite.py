@@ -94,9 +94,16 @@ def common_shift(deviations: np.ndarray, errors: np.ndarray, control: np.ndarray
 
 
 def _predictions(mode: str, cells: Sequence[Timed], rule: Rule | None) -> Prediction:
-    summary = stack(summarise([np.asarray(runs) for runs in latest(cell.baseline).values()]) for cell in cells)
+    summary = stack(summarise([np.asarray(runs) for runs in latest(_beside(cell)).values()]) for cell in cells)
     known = np.array([bool(cell.baseline.get(cell.start)) for cell in cells])
     return predict(summary, mode, known_start=known, rule=rule)
+
+
+def _beside(cell: Timed) -> Mapping[str, Sequence[float]]:
+    """What of its baseline a cell is held against: the runs of its own machine start where there are any, else those of all starts. Its
+    start may lie off their mean by more than the floor, and always does so."""
+    mine = cell.baseline.get(cell.start)
+    return {cell.start: mine} if mine else cell.baseline
 
 
 def _moves(prediction: Prediction, cells: Sequence[Timed]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

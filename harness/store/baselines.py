@@ -16,7 +16,7 @@ import msgspec
 
 from harness.errors import UsageError
 from harness.speed.names import family as kernel_family
-from harness.store.files import write_whole
+from harness.store.files import TEMPORARY, write_whole
 from harness.store.results import Result
 from harness.store.timing import HOST_BOUND, Timing
 
@@ -94,16 +94,17 @@ def measured(result: Result) -> Cell | None:
     timings = result.timings
     if not timings or len({timing.mode for timing in timings}) != 1:
         return None
-    runs = [_rounded(timing.median) for timing in timings]
+    runs = [rounded(timing.median) for timing in timings]
     host = median(timing.host_bound for timing in timings) >= HOST_BOUND
-    return Cell(timings[0].mode, {"": runs}, _rounded(median(runs)), _kernels(timings), host)
+    return Cell(timings[0].mode, {"": runs}, rounded(median(runs)), _kernels(timings), host)
 
 
 def _kernels(timings: Sequence[Timing]) -> list[str]:
     return list(dict.fromkeys(kernel_family(kernel.name) for timing in timings for kernel in timing.kernels))
 
 
-def _rounded(us: float) -> float:
+def rounded(us: float) -> float:
+    """Microseconds to the six digits that a file keeps."""
     return float(f"{us:.6g}")
 
 
@@ -183,14 +184,14 @@ def _json(value: Any) -> str:
 
 
 def save(path: Path, baseline: Baseline) -> None:
-    """Writes a baseline whole or not at all. Raises UsageError where the path is not writable."""
+    """Writes a baseline whole or not at all. Raises as `files.write_whole`."""
     write_whole(path, text(baseline))
 
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Holds a device's folder of baselines from reading to writing. Raises UsageError while another refresh holds it; the lock ends with
-    the process, however it ends."""
+    """Holds a device's folder of baselines from reading to writing, and clears what a refresh that was killed left there. Raises UsageError
+    while another refresh holds it; the lock ends with the process, however it ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / ".refresh.lock", "ab")
@@ -201,4 +202,6 @@ def alone(folder: Path) -> Iterator[None]:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UsageError(f"another refresh is writing to {folder}; wait for it") from error
+        for left in folder.glob(TEMPORARY):
+            left.unlink(missing_ok=True)
         yield

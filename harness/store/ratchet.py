@@ -18,19 +18,21 @@ from harness.store.results import FINDINGS, Result
 STARTS = 5  # machine starts that are pooled: the last ones
 NOISY = 0.02  # deviation of a control's medians between the runs of one refresh; on an H200 it was 0.07 to 0.15 %
 APPENDED, REPLACED, ADDED, KEPT, TAKEN, REFUSED = "appended", "replaced", "added", "kept", "accepted", "refused"
-SLOWER, RENAMED, LOST = "slower", "renamed", "gone"
+SLOWER, RENAMED, LOST, UNCLASSIFIED = "slower", "renamed", "gone", "unclassified"
 
 
 @dataclass(frozen=True)
 class Change:
     """What became of a cell. `what`: appended, replaced (confirmed faster), added (new), kept, accepted, or refused (it needs a reason);
-    `why` of a refusal or an acceptance: slower, renamed or gone; `was` and `now`: times and kernels."""
+    `why` of a refusal or an acceptance: slower, renamed, gone, or unclassified (it ran kernels that no known family has); `was` and `now`:
+    times and kernels; `share`: the change of the time as a share of what it was."""
 
     cell: str
     what: str
     why: str = ""
     was: str = ""
     now: str = ""
+    share: float | None = None
 
 
 def objections(results: Iterable[Result], ledger: Ledger) -> list[str]:
@@ -68,24 +70,26 @@ def refresh(
     append: bool = True,
     expected: Iterable[str] | None = None,
     controls: Mapping[str, Timed] | None = None,
+    unclassified: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Baseline, list[Change]]:
     """A new baseline from what was measured on one machine start, and what became of every cell; `before` is left as it was.
 
-    cells     as `measured` gives them; `append`: what is unchanged is pooled into the last `STARTS` starts, else left alone
+    cells     as `measured` gives them; `append`: what is unchanged is pooled into the last `STARTS` starts, else left alone; a start that
+              the baseline has already counts once, with its newest runs
     expected  cells of the baseline that were to run (default: all): one that did not is gone
     accept    reasons by cell; controls: of the same runs, to tell a device that moved
+    unclassified   by cell the kernels that no known family has; those that the baseline's cell has already were accepted with it
 
-    Raises UsageError for an acceptance of a cell that needs none, and for a start the baseline has already.
+    Raises UsageError for an acceptance of a cell that needs none.
     """
-    if start in before.starts:
-        raise UsageError(f"the baseline of {before.family} has runs of the machine start {start} already; append from another start")
     verdicts = _verdicts(before, cells, start, controls or {})
     asked = before.cells.keys() if expected is None else before.cells.keys() & set(expected)
     kept, record, changes = dict(before.cells), list(before.accepted), []
     for name in sorted(cells.keys() | asked):
         old, new = before.cells.get(name), cells.get(name)
         named = None if new is None else msgspec.structs.replace(new, runs={start: new.runs[""]})
-        cell, change = _step(name, old, named, verdicts.get(name), accepted=name in accept, append=append)
+        strange = set((unclassified or {}).get(name, ())) - set(old.kernels if old else ())
+        cell, change = _step(name, old, named, verdicts.get(name), accepted=name in accept, append=append, strange=bool(strange))
         changes.append(change)
         if change.what == TAKEN:
             record.append(Accepted(name, change.why, accept[name], change.was, change.now, described.at))
@@ -106,26 +110,33 @@ def _verdicts(before: Baseline, cells: Mapping[str, Cell], start: str, controls:
     return judge({**timed, **controls})[0]
 
 
-def _step(name: str, old: Cell | None, new: Cell | None, judged: Judged | None, *, accepted: bool, append: bool) -> tuple[Cell | None, Change]:
-    """What a cell becomes."""
-    if old is None:
-        return new, Change(name, ADDED, now=said(new))
-    why = LOST if new is None else _worse(old, new, judged)
-    if new is None or why:
-        return (new if accepted else old), Change(name, TAKEN if accepted else REFUSED, why, said(old), said(new))
+def _step(name: str, old: Cell | None, new: Cell | None, judged: Judged | None, *, accepted: bool, append: bool, strange: bool) -> tuple[Cell | None, Change]:
+    """What a cell becomes. `strange`: it ran kernels that nobody has classified or accepted."""
+    why = LOST if new is None else "" if old is None else _worse(old, new, judged)
+    if not why and strange:
+        why = UNCLASSIFIED
+    if why:
+        return (new if accepted else old), _change(name, TAKEN if accepted else REFUSED, old, new, why)
+    if old is None or new is None:
+        return new, _change(name, ADDED, old, new)
     return _unworsened(name, old, new, judged, append=append)
+
+
+def _change(name: str, what: str, old: Cell | None, new: Cell | None, why: str = "") -> Change:
+    share = _middle(new) / _middle(old) - 1 if old and new else None
+    return Change(name, what, why, said(old), said(new), share)
 
 
 def _unworsened(name: str, old: Cell, new: Cell, judged: Judged | None, *, append: bool) -> tuple[Cell, Change]:
     """What a cell becomes that got no worse: a lucky run or a doubtful one changes nothing."""
     fast, doubtful = (judged is not None and judged.verdict == FAST), (judged is not None and judged.rerun > 0)
     if fast and len(_only(new)) >= RUNS:
-        return new, Change(name, REPLACED, was=said(old), now=said(new))
+        return new, _change(name, REPLACED, old, new)
     if fast or doubtful or not append:
-        return old, Change(name, KEPT, was=said(old), now=said(new))
+        return old, _change(name, KEPT, old, new)
     last = dict(list({**old.runs, **new.runs}.items())[-STARTS:])
     pooled = msgspec.structs.replace(old, runs=last, kernels=old.kernels or new.kernels, host=old.host or new.host)
-    return pooled, Change(name, APPENDED, was=said(old), now=said(new))
+    return pooled, _change(name, APPENDED, old, new)
 
 
 def _worse(old: Cell, new: Cell, judged: Judged | None) -> str:
@@ -144,9 +155,12 @@ def _only(cell: Cell) -> list[float]:
     return next(iter(cell.runs.values()))
 
 
+def _middle(cell: Cell) -> float:
+    return median(us for runs in cell.runs.values() for us in runs)
+
+
 def said(cell: Cell | None) -> str:
     """A cell in a line: `93.9 us graph (_fwd_kernel)`."""
     if cell is None:
         return ""
-    times = [us for runs in cell.runs.values() for us in runs]
-    return f"{median(times):.4g} us {cell.mode}" + (f" ({', '.join(cell.kernels)})" if cell.kernels else "")
+    return f"{_middle(cell):.4g} us {cell.mode}" + (f" ({', '.join(cell.kernels)})" if cell.kernels else "")

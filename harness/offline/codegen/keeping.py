@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.errors import UsageError
+from harness.errors import HarnessError, UsageError
 from harness.offline.codegen.cells import Listed
 from harness.offline.codegen.rows import Row
 from harness.offline.sources import Source, cache_folder
@@ -61,11 +61,11 @@ class Kept:
         return row if (row.target, row.cell) == (target.id, cell.id) else None
 
     def put(self, row: Row) -> None:
-        """Keeps a row that `get` did not find. Raises UsageError where the cache folder takes nothing."""
+        """Keeps a row that `get` did not find. Raises UsageError where the cache folder takes nothing, HarnessError where the disk is full."""
         try:
             write_whole(self._paths[row.target, row.cell], msgspec.json.encode(row))
-        except UsageError as error:
-            raise UsageError(f"{error}; {_ELSEWHERE}") from error
+        except (UsageError, HarnessError) as error:
+            raise type(error)(f"{error}; {_ELSEWHERE}") from error
 
 
 def triton_cache() -> Path:

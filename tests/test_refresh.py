@@ -1,0 +1,397 @@
+"""`kernel-parity refresh` from logs: what becomes a baseline, what needs a reason, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from clockwork import Clockwork
+from timed_logs import CELLS, DEVICE, H12, H16, H200, MERGE, MERGE16, MI300, TOP, TOP20, log, result
+
+from harness.contracts import op
+from harness.machine.execute import Bench
+from harness.machine.platforms import Device
+from harness.machine.timed import Stopwatch
+from harness.providers import implements, providers, registry
+from harness.selection import DEFAULT_CASES
+from harness.session import Session
+from harness.store import baselines
+from harness.store.results import Result, ResultLog, read
+from harness.store.timing import Kernel
+
+
+@pytest.fixture
+def refresh(typed, tmp_path):
+    """Types a refresh into the folder `kept`, without a ledger."""
+
+    def run(*arguments: str):
+        return typed("refresh", "--ledger", "none", "--baselines", str(tmp_path / "kept"), *arguments)
+
+    return run
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """The baselines that lie there, by family."""
+
+    def read():
+        return {path.stem: baselines.load(path, H200) for path in sorted((tmp_path / "kept" / DEVICE).glob("*.json"))}
+
+    return read
+
+
+@pytest.fixture
+def files(tmp_path):
+    def read():
+        return {path.name: path.read_bytes() for path in (tmp_path / "kept").rglob("*") if path.is_file() and path.name != ".refresh.lock"}
+
+    return read
+
+
+def test_a_first_log_is_a_baseline_of_each_family_and_of_the_controls(refresh, kept, files, tmp_path):
+    one = log(tmp_path / "x.jsonl")
+    code, out, err = refresh("--results", one, "--dry-run")
+    assert (code, err, kept()) == (0, "", {})
+    assert "would write" in out
+    code, out, _ = refresh("--results", one)
+    found = kept()
+    assert (code, list(found)) == (0, ["controls", "merging", "mla", "sampling"])
+    assert found["mla"].cells[H12].runs == {"x": [95.0, 95.095, 94.9525]}
+    assert found["mla"].cells[H12].kernels == ["_fwd_grouped_kernel_stage1"]
+    assert found["mla"].starts["x"] == baselines.Start("2026-12-01", "580.159", {"sglang": "0.5.16", "torch": "2.11.0"})
+    assert found["controls"].cells == {"control-copy": baselines.Cell("graph", {"x": [67.0, 67.067, 66.9665]}, 67.0)}
+    assert "7 cells: 7 added" in out
+    before = files()
+    code, out, _ = refresh("--results", one)
+    assert (code, files()) == (0, before)
+    assert "nothing to write" in out
+
+
+def test_further_starts_are_pooled_oldest_first_and_only_when_asked(refresh, kept, tmp_path):
+    logs = {start: log(tmp_path / f"{start}.jsonl", start=start, scale=scale) for start, scale in (("x", 1.0), ("y", 1.003), ("z", 0.998))}
+    assert refresh("--results", logs["x"])[0] == 0
+    code, out, _ = refresh("--results", logs["y"])
+    assert (code, list(kept()["mla"].starts)) == (0, ["x"])
+    assert "7 cells: 7 kept" in out
+    code, out, _ = refresh("--append", "--results", logs["z"], "--results", logs["y"])
+    assert code == 0
+    assert out.index("machine start y") < out.index("machine start z")
+    assert list(kept()["mla"].cells[H12].runs) == ["x", "y", "z"]
+    assert list(kept()["controls"].cells["control-copy"].runs) == ["x", "y", "z"]
+    code, _, _ = refresh("--append", *(word for one in logs.values() for word in ("--results", one)))
+    assert (code, list(kept()["mla"].starts)) == (0, ["x", "y", "z"])
+
+
+def test_what_is_slower_waits_for_a_reason_and_holds_nothing_else_up(refresh, kept, tmp_path):
+    refresh("--results", log(tmp_path / "x.jsonl"))
+    slower = log(tmp_path / "y.jsonl", result(H12, 130.0, start="y"), result(TOP, 300.0, start="y"), start="y")
+    code, out, _ = refresh("--append", "--results", slower)
+    assert code == 1
+    line = next(line for line in out.splitlines() if line.startswith(H12))
+    for word in ("refused", "95 us graph", "130 us graph", "+36.84 %", "slower"):
+        assert word in line
+    assert f"--accept '{H12}=REASON'   # slower" in out
+    assert "-25.00 %" in next(line for line in out.splitlines() if line.startswith(TOP))
+    assert list(kept()["mla"].cells[H12].runs) == ["x"]
+    assert list(kept()["mla"].cells[H16].runs) == ["x", "y"]
+    assert kept()["sampling"].cells[TOP].accepted == 300.0
+    code, out, _ = refresh("--append", "--results", slower, "--accept", f"{H12}=SGLang 0.5.17 splits K = see its notes")
+    assert code == 0
+    assert kept()["mla"].cells[H12].runs == {"y": [130.0, 130.13, 129.935]}
+    (record,) = kept()["mla"].accepted
+    assert (record.what, record.reason, record.at) == ("slower", "SGLang 0.5.17 splits K = see its notes", "2026-12-02")
+    assert list(kept()["mla"].cells[H16].runs) == ["x", "y"], "the same runs are not pooled twice"
+
+
+def test_one_reason_may_speak_of_many_cells(refresh, kept, tmp_path):
+    refresh("--results", log(tmp_path / "x.jsonl"))
+    renamed = log(tmp_path / "y.jsonl", *(result(cell, CELLS[cell], start="y", kernel="_fwd_kernel_stage1") for cell in (H12, H16, TOP)), start="y")
+    code, out, _ = refresh("--results", renamed, "--accept", "mla_decode[*=the kernel was rewritten")
+    assert (code, out.count("# renamed")) == (1, 1)
+    assert [record.cell for record in kept()["mla"].accepted] == [H12, H16]
+    assert kept()["mla"].cells[H12].kernels == ["_fwd_kernel_stage1"]
+    assert kept()["sampling"].cells[TOP].kernels == ["_fwd_grouped_kernel_stage1"]
+
+
+def test_a_kernel_that_no_family_has_is_a_finding(refresh, kept, tmp_path):
+    strange = log(tmp_path / "x.jsonl", result(H12, 95.0, kernel="void mystery::launch<float>(int)"))
+    code, out, _ = refresh("--results", strange)
+    assert code == 1
+    assert f"--accept '{H12}=REASON'   # unclassified" in out
+    assert "95 us graph (launch)" in out
+    assert list(kept()["mla"].cells) == [H16]
+    assert refresh("--results", strange, "--accept", f"{H12}=a library of our own")[0] == 0
+    assert kept()["mla"].cells[H12].kernels == ["launch"]
+    assert refresh("--results", strange)[0] == 0, "what was accepted is not asked again"
+
+
+def test_what_ran_no_more_is_gone_with_a_reason_alone(refresh, kept, tmp_path):
+    refresh("--results", log(tmp_path / "x.jsonl"))
+    absent = result("top_k_renorm[sglang_triton]", status="absent", evidence="none")
+    refused = result(MERGE, status="refused", reason="ValueError")
+    with ResultLog(tmp_path / "y.jsonl") as file:
+        for row in (absent, refused, result(H12, 95.0, start="y"), result(MERGE16, 25.0, start="y")):
+            file.append(row)
+    code, out, _ = refresh("--results", str(tmp_path / "y.jsonl"))
+    assert code == 1
+    gone = {line.split("'")[1].removesuffix("=REASON") for line in out.splitlines() if line.endswith("# gone")}
+    assert gone == {MERGE, TOP, TOP20}, "a cell without a row was not to run"
+    assert refresh("--results", str(tmp_path / "y.jsonl"), "--accept", "*=SGLang is no more")[0] == 0
+    assert kept()["sampling"].cells == {}
+    assert list(kept()["merging"].cells) == [MERGE16]
+    assert list(kept()["mla"].cells) == [H12, H16]
+
+
+def test_what_a_preset_leaves_out_is_not_gone_and_what_broke_off_is_no_time(refresh, kept, tmp_path):
+    refresh("--results", log(tmp_path / "x.jsonl"))
+    left_out = result("top_k_renorm[sglang_triton]", status="unsupported", evidence="none")
+    stopped = result(MERGE, 10.0, start="y", runs=1, kernel="", status="refused", reason="ValueError")
+    with ResultLog(tmp_path / "y.jsonl") as file:
+        for row in (left_out, stopped, result(MERGE16, 25.0, start="y")):
+            file.append(row)
+    code, out, _ = refresh("--append", "--results", str(tmp_path / "y.jsonl"))
+    assert (code, out.count("# gone")) == (1, 1)
+    assert f"--accept '{MERGE}=REASON'   # gone" in out
+    assert list(kept()["sampling"].cells) == [TOP20, TOP]
+
+
+@pytest.mark.parametrize(
+    ("only", "families", "count"),
+    [
+        ("mla", ["mla"], 2),
+        ("mla_decode,merge_state", ["merging", "mla"], 4),
+        (H12, ["mla"], 1),
+        ("control-copy", ["controls"], 1),
+        ("mla,controls", ["controls", "mla"], 3),
+    ],
+)
+def test_only_what_is_named_is_refreshed(refresh, kept, tmp_path, only, families, count):
+    wrong = result("sample[sglang_torch-b64-v163840]", status="mismatch", reason="support")
+    code, _, _ = refresh("--results", log(tmp_path / "x.jsonl", wrong), "--only", only)
+    assert (code, list(kept())) == (0, families)
+    assert sum(len(one.cells) for one in kept().values()) == count
+
+
+def _timings(row, **fields):
+    for timing in row.timings:
+        for name, value in fields.items():
+            setattr(timing, name, value)
+    return row
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (result(H12, status="mismatch", reason="numerics"), f"{H12} ended with mismatch; a baseline needs what is right"),
+        (_timings(result(H12, 95.0), stop="throttled"), f"{H12} was timed on a throttled device"),
+        (result(H12), f"{H12} passed and was not timed: the run was broken off"),
+    ],
+)
+def test_nothing_is_refreshed_from_what_is_not_right_or_not_whole(refresh, tmp_path, row, says):
+    code, out, _ = refresh("--results", log(tmp_path / "x.jsonl", row))
+    assert code == 1
+    assert out.startswith("nothing is refreshed:\n")
+    assert says in out
+    assert not (tmp_path / "kept").exists()
+
+
+def test_nothing_is_refreshed_on_a_noisy_device_or_with_a_ledger_that_is_not_settled(typed, refresh, tmp_path):
+    loud = log(tmp_path / "x.jsonl", *(result(cell, us, control=67.0 * (1 + place / 20)) for place, (cell, us) in enumerate(CELLS.items())))
+    code, out, _ = refresh("--results", loud)
+    assert (code, "the control copy varied by" in out) == (1, True)
+    (tmp_path / "ledger.toml").write_text('[[entry]]\nop = "mla_decode"\nprovider = "sglang_triton"\nstatus = "crash"\nwhy = "a bug"\n')
+    quiet = log(tmp_path / "y.jsonl")
+    code, out, _ = typed("refresh", "--ledger", "ledger.toml", "--baselines", "kept", "--results", quiet)
+    assert (code, "settle the ledger first" in out) == (1, True)
+
+
+def test_a_run_of_two_devices_counts_each_as_a_start(refresh, kept, tmp_path):
+    """A list that was shared among the devices of a host: some cells ran here, some there, some on both."""
+    both = result(H12, 95.0)
+    both.timings[2].start, both.timings[2].at = "y", "2026-12-02T00:00:00+00:00"
+    code, _, _ = refresh("--append", "--results", log(tmp_path / "x.jsonl", both, result(H16, 90.0, start="y")))
+    assert code == 0
+    assert {cell: list(one.runs) for cell, one in kept()["mla"].cells.items()} == {H12: ["x", "y"], H16: ["y"]}
+
+
+def test_runs_of_two_modes_count_in_the_last(refresh, kept, tmp_path):
+    mixed = result(H12, 95.0)
+    mixed.timings[0].mode = "graph"
+    mixed.timings[1].mode = mixed.timings[2].mode = "eager"
+    assert refresh("--results", log(tmp_path / "x.jsonl", mixed))[0] == 0
+    assert kept()["mla"].cells[H12].mode == "eager"
+    assert kept()["mla"].cells[H12].runs == {"x": [95.095, 94.9525]}
+
+
+def test_every_cell_is_told_to_programs(refresh, tmp_path):
+    refresh("--results", log(tmp_path / "x.jsonl"))
+    code, out, _ = refresh("--append", "--json", "--results", log(tmp_path / "y.jsonl", result(H12, 130.0, start="y"), start="y"))
+    told = json.loads(out)
+    (start,) = told["starts"]
+    changes = {change["cell"]: (change["what"], change["why"]) for change in start["changes"]}
+    assert (code, start["start"], changes.pop(H12)) == (1, "y", ("refused", "slower"))
+    assert set(changes.values()) == {("appended", "")}
+    assert sorted(name.rpartition("/")[2] for name in told["files"]) == ["controls.json", "merging.json", "mla.json", "sampling.json"]
+
+
+def _unsaid(row):
+    return _timings(row, start="")
+
+
+def test_a_log_that_does_not_say_its_start_is_told_it(refresh, kept, tmp_path):
+    with ResultLog(tmp_path / "old.jsonl") as file:
+        for cell, us in CELLS.items():
+            file.append(_unsaid(result(cell, us)))
+    code, _, err = refresh("--results", str(tmp_path / "old.jsonl"))
+    assert (code, "name it with --start" in err, len(err.splitlines())) == (2, True, 1)
+    assert refresh("--results", str(tmp_path / "old.jsonl"), "--start", "lease-1")[0] == 0
+    assert list(kept()["mla"].starts) == ["lease-1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--results", "nowhere.jsonl"), "cannot read results nowhere.jsonl"),
+        (("--results", "x.jsonl", "--only", "mlo"), "--only mlo: no family, op or cell; nearest: mla"),
+        (("--results", "x.jsonl", "--only", "mla_decode[nobody-b1]"), "unknown provider"),
+        (("--results", "x.jsonl", "--accept", H12), "give CELL=REASON"),
+        (("--results", "x.jsonl", "--accept", f"{H12}= "), "give CELL=REASON"),
+        (("--results", "x.jsonl", "--accept", f"{H12}=why not"), f"--accept {H12}: nothing of that name is slower, renamed, gone or unclassified here"),
+        (("--results", "x.jsonl", "--results", "again.jsonl"), "two of the logs are of one machine start"),
+        (("--results", "x.jsonl", "--only", "sparse"), "the logs have nothing of --only sparse"),
+        (("--results", "x.jsonl", "--results", "y.jsonl", "--start", "a"), "--start names the machine start of one log"),
+        (("--results", "x.jsonl", "--start", "a"), "was taken on the machine start x; leave --start out"),
+        (("--results", "untimed.jsonl"), "untimed.jsonl has no times; write it with kernel-parity run --timing"),
+        (("--results", "x.jsonl", "--results", "other.jsonl"), "the logs are of several devices"),
+        (("--results", "both.jsonl"), "both.jsonl has times of two devices"),
+        (("--results", "versions.jsonl"), "machine start x with two drivers or versions"),
+        (("--platform", "cpu"), "--timing needs a GPU"),
+    ],
+)
+def test_a_mistake_is_one_line_and_changes_nothing(refresh, tmp_path, arguments, says):
+    log(tmp_path / "x.jsonl")
+    log(tmp_path / "again.jsonl")
+    log(tmp_path / "y.jsonl", start="y")
+    log(tmp_path / "both.jsonl", result(H12, 95.0, device=MI300))
+    log(tmp_path / "versions.jsonl", result(H12, 95.0, versions={"sglang": "0.5.17"}))
+    for name, row in (("untimed.jsonl", result(H12)), ("other.jsonl", result(H12, 95.0, start="m", device=MI300))):
+        with ResultLog(tmp_path / name) as file:
+            file.append(row)
+    code, out, err = refresh(*arguments)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert says in err
+    assert not any((tmp_path / "kept").rglob("*.json"))
+
+
+# ---- with runs of its own, on a device that is described ----
+
+
+class Here:
+    """A worker in this process, whose device is a clockwork; `starts`: the machine start of each fresh process."""
+
+    def __init__(self, clock, start: str) -> None:
+        self.clock, self.start = clock, start
+        self.renewed = 0
+        self.renew()
+
+    def renew(self) -> None:
+        self.renewed += 1
+        self.bench = Bench(Device("cuda", "cpu", H200, self.start))
+        self.stopwatch = Stopwatch(self.bench)
+
+    def run(self, request):
+        provider, case = providers()[request.op, request.provider], op(request.op).axes.parse(request.case)
+        if request.task == "judge":
+            return self.bench.run(case, provider, request.platform, request.seed)[0]
+        return self.stopwatch.run(case, provider, request.platform, request.seed, mode=request.task, why=request.why)[0]
+
+    def kernels(self, requests):
+        return [(Kernel("merge_state_kernel"),) for _ in requests]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def described(monkeypatch, tmp_path):
+    """A merging op's provider whose kernel takes `us` of a described device, alone in a preset of three cases: (worker, provider)."""
+    clock = Clockwork()
+    clock.install(monkeypatch)
+    cases = tmp_path / "cases"
+    (cases / "presets/baseline").mkdir(parents=True)
+    (cases / "presets/baseline/merge_state.txt").write_text("t3-h2-d16-fp32\nt4-h2-d16-fp32\nt5-h2-d16-fp32\n")
+    (cases / "kernels.toml").write_bytes((DEFAULT_CASES / "kernels.toml").read_bytes())
+    plain = providers()["merge_state", "torch_eager"]
+
+    class Timed:
+        us = 100.0
+
+        def prepare(self, x, scratch):
+            self.made = plain.make()
+            self.made.prepare(x, scratch)
+
+        def run(self):
+            clock.launch(self.us)
+            return self.made.run()
+
+    implements("merge_state", library="torch", name="described", platforms={"cuda"}, semantics=plain.semantics)(Timed)
+    monkeypatch.setitem(registry._providers, ("merge_state", "described"), registry._providers.pop(("merge_state", "described")))
+    worker = Here(clock, "boot-1")
+    monkeypatch.setattr(Session, "_worker", lambda self, slot: self._workers.setdefault(slot, worker))
+    return worker, Timed
+
+
+def test_without_a_log_the_preset_is_run_and_timed(described, refresh, kept, tmp_path):
+    worker, provider = described
+    own = ("--cases", "cases", "--platform", "cuda", "--preset", "baseline", "--append")
+    code, out, _ = refresh(*own)
+    cells = kept()["merging"].cells
+    assert (code, set(cells)) == (0, {f"merge_state[described-t{tokens}-h2-d16-fp32]" for tokens in (3, 4, 5)})
+    assert all(cell == baselines.Cell("graph", {"boot-1": [100.0] * 3}, 100.0, ["merge_state_kernel"]) for cell in cells.values())
+    assert kept()["controls"].cells["control-copy"].runs == {"boot-1": [70.0] * 3}
+    assert kept()["merging"].starts["boot-1"].driver == "580.159"
+    assert (tmp_path / "results-baseline.jsonl").is_file()
+    assert worker.renewed == 4
+    worker.start, provider.us = "boot-2", 120.0
+    code, out, _ = refresh(*own)
+    assert (code, out.count("# slower")) == (1, 3)
+    assert "--results results-baseline.jsonl" in out
+    code, _, _ = refresh(
+        "--append", "--cases", "cases", "--results", "results-baseline.jsonl", "--accept", "merge_state[described-*=a slower kernel, on purpose"
+    )
+    assert code == 0
+    assert {tuple(cell.runs) for cell in kept()["merging"].cells.values()} == {("boot-2",)}
+    worker.start = "boot-3"
+    code, _, _ = refresh(*own, "--only", "merge_state[described-t3-h2-d16-fp32]")
+    runs = {name: list(cell.runs) for name, cell in kept()["merging"].cells.items()}
+    assert (code, sorted(map(len, runs.values()))) == (0, [1, 1, 2])
+    assert "boot-3" not in kept()["controls"].starts
+
+
+def test_a_wrong_kernel_stops_it(described, refresh, tmp_path):
+    _, provider = described
+    provider.run = lambda self: tuple(value + 1 for value in self.made.run())
+    code, out, _ = refresh("--cases", "cases", "--platform", "cuda")
+    assert (code, out.count("ended with mismatch; a baseline needs what is right")) == (1, 3)
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_call_that_fails_only_when_it_is_timed_stops_it_from_the_log_too(described, refresh, monkeypatch, tmp_path):
+    worker, _ = described
+    plain = worker.run
+
+    def run(request):
+        """The second timed run of one case dies."""
+        if request.task != "judge" and request.case.startswith("t5-"):
+            asked.append(request.case)
+        if len(asked) < 2 or not request.case.startswith("t5-"):
+            return plain(request)
+        return Result(f"merge_state[described-{request.case}]", "merge_state", "described", request.case, "crash", "cuda", reason="signal SIGABRT")
+
+    asked: list[str] = []
+    monkeypatch.setattr(worker, "run", run)
+    assert refresh("--cases", "cases", "--platform", "cuda")[0] == 1
+    code, out, _ = refresh("--cases", "cases", "--results", "results-baseline.jsonl")
+    assert (code, "merge_state[described-t5-h2-d16-fp32] ended with crash" in out) == (1, True)
+    runs = {row.case: len(row.timings) for row in read(tmp_path / "results-baseline.jsonl") if row.timings}
+    assert list(runs.values()) == [3, 3, 1], "the run before it is kept"
