@@ -28,7 +28,9 @@ def ran(*names: str, then=(), **more) -> Identity:
 
 
 @pytest.mark.parametrize("verdict", ["same", "slow", "new", "host-bound", "ambiguous"])
-@pytest.mark.parametrize(("before", "after"), [((FA3,), (TRITON, REDUCE)), ((ASM, ASM_REDUCE), (TRITON, REDUCE)), ((FA3, FILL), (TRITON, FILL)), ((FA3,), (FA3, TRITON))])
+@pytest.mark.parametrize(
+    ("before", "after"), [((FA3,), (TRITON, REDUCE)), ((ASM, ASM_REDUCE), (TRITON, REDUCE)), ((FA3, FILL), (TRITON, FILL)), ((FA3,), (FA3, TRITON))]
+)
 def test_a_generic_kernel_in_place_of_a_fast_one_is_a_fallback_whatever_the_time(verdict, before, after):
     identity = ran(*after, then=before)
     assert climb(Judged(verdict), identity) == ("fallback", "a generic kernel took over")
@@ -46,7 +48,9 @@ def test_a_triton_reducer_beside_the_fast_kernel_is_no_fallback():
     assert climb(Judged("same"), ran(TRITON, then=(TRITON, REDUCE)))[0] == "rerouted"
 
 
-@pytest.mark.parametrize(("verdict", "word"), [("same", "rerouted"), ("ambiguous", "rerouted"), ("fast", "rerouted"), ("slow", "fallback"), ("host-bound", "rerouted")])
+@pytest.mark.parametrize(
+    ("verdict", "word"), [("same", "rerouted"), ("ambiguous", "rerouted"), ("fast", "rerouted"), ("slow", "fallback"), ("host-bound", "rerouted")]
+)
 def test_other_kernels_of_the_same_kind(verdict, word):
     fa2 = "void pytorch_flash::flash_fwd_kernel<T>(P)"
     assert climb(Judged(verdict), ran(fa2, then=(FA3,)))[0] == word

@@ -69,6 +69,18 @@ def cliffs(timed: Iterable[Place], pad: Callable[[Place, Place], float], *, plai
     return sorted(steepest.values(), key=lambda cliff: -cliff.bound)
 
 
+def doubtful(
+    timed: Iterable[Place], pad: Callable[[Place, Place], float], accepted: Callable[[Place, Place, float], bool], *, plain: str = "random"
+) -> set[str]:
+    """The cells of both ends of steps whose ratio is above `STEP` in the runs there are, and which are not accepted already."""
+    found: set[str] = set()
+    for small, neighbour, _ in neighbours(timed, plain):
+        extra = pad(small, neighbour)
+        if float(np.mean(_log_ratios(small, neighbour, extra))) > math.log(STEP) and not accepted(small, neighbour, extra):
+            found |= {small.cell, neighbour.cell}
+    return found
+
+
 def neighbours(timed: Iterable[Place], plain: str) -> Iterator[tuple[Place, Place, str]]:
     """(small, neighbour, axis) of every two cells of one op, provider and mode that differ on one axis, by which the first lies inside
     the second."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.speed.identity import Identity
 from harness.speed.regression import AMBIGUOUS, FAST, GONE, HOST_BOUND, NEW, SAME, SLOW
@@ -32,7 +32,7 @@ class Called:
     ratio: float = 0.0
     bound: float = 0.0
     chance: float = 1.0
-    identity: Identity = Identity()
+    identity: Identity = field(default_factory=Identity)
     remedy: str = ""
 
     @property

@@ -32,6 +32,7 @@ class Timing(msgspec.Struct, omit_defaults=True):
     plan        preparing (planning, workspaces), in microseconds of the host's clock; apart from the rest
     clock       the device's clock in MHz before and after, where the driver tells
     kernels     what ran, from a pass under the profiler
+    start       the machine start: one boot of one device (harness/machine/starts.py); `at`: when the run was taken, UTC
     """
 
     mode: str
@@ -48,6 +49,8 @@ class Timing(msgspec.Struct, omit_defaults=True):
     plan: float = 0.0
     clock: tuple[int, ...] = ()
     kernels: tuple[Kernel, ...] = ()
+    start: str = ""
+    at: str = ""
 
 
 class Remedy(msgspec.Struct, omit_defaults=True):
