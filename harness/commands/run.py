@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Set
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from harness.session import Session
 from harness.store.ledger import Ledger, Verdict, load_ledger
 from harness.store.results import Result, ResultLog, read
 from harness.words import plural
+
+Row = tuple[Result, Verdict]
 
 
 def selection_of(options: dict[str, Any]) -> Selection:
@@ -57,6 +60,16 @@ def ledger_of(path: str | None, cases_dir: Path) -> Ledger:
     return ledger
 
 
+@dataclass
+class Swept:
+    """What a pass over the cells gave: a row each, in the order of the cells; how many were left to run, and the seconds they took."""
+
+    rows: list[Row]
+    left: int
+    seconds: float
+    workers: int
+
+
 def run_cells(**options: Any) -> int:
     """Runs the selection; returns the exit code."""
     selection = selection_of(options)
@@ -64,49 +77,69 @@ def run_cells(**options: Any) -> int:
         timing.refuse_without_device(selection.machine)
     ledger = ledger_of(options["ledger"], selection.cases_dir)
     cells = select(selection)
-    path = Path(options["results"])
-    workers = options["workers"] or (os.cpu_count() or 1 if selection.machine == "cpu" else device_count(selection.machine))
-    session = Session(selection.machine, plugins=tuple(options["plugins"]), limits=Limits(options["timeout"], options["build_timeout"]), seed=options["seed"])
-    with ResultLog(path, resume=options["resume"]) as log, session:
-        before = _finished(path, cells, options["seed"], session) if options["resume"] else {}
-        rows = [(result, ledger.judge(result)) for result in before.values()]
-        left = [cell for cell in cells if cell.id not in before]
-        if not options["as_json"]:
-            _header(selection, cells, len(cells) - len(left))
-        progress, began = _Progress(len(left)), time.monotonic()
-
-        def done(cell: Cell, result: Result) -> None:
-            result.notes += regressions.notes(selection.cases_dir, result.op, result.case)
-            log.append(result)
-            verdict = ledger.judge(result)
-            rows.append((result, verdict))
-            progress.step(verdict)
-
-        session.run_all(left, done, workers)
-        progress.end()
+    with ResultLog(Path(options["results"]), resume=options["resume"]) as log, opened(selection, options) as session:
+        swept = sweep(session, log, cells, selection, ledger, options)
         if options["timing"]:
-            rows += _timed(session, cells, {result.cell: result for result, _ in rows}, ledger, log, options["runs"])
+            swept.rows += _timed(session, cells, {result.cell: result for result, _ in swept.rows}, ledger, log, options["runs"])
+    _print(in_order(swept.rows, cells), selection, options)
+    if swept.left and not options["as_json"]:
+        rate = f"{swept.seconds:.1f} s, {60 * swept.left / swept.seconds:.0f} a minute"
+        click.echo(f"{plural(swept.left, 'row')} in {rate}, {plural(swept.workers, 'worker')}")
+    return code_of([verdict for _, verdict in swept.rows])
+
+
+def opened(selection: Selection, options: dict[str, Any]) -> Session:
+    """The workers that the options ask for."""
+    limits = Limits(options["timeout"], options["build_timeout"])
+    return Session(selection.machine, plugins=tuple(options["plugins"]), limits=limits, seed=options["seed"])
+
+
+def sweep(session: Session, log: ResultLog, cells: list[Cell], selection: Selection, ledger: Ledger, options: dict[str, Any]) -> Swept:
+    """Runs each cell that the log does not have yet, judges it, and writes its row as it ends."""
+    workers = options["workers"] or (os.cpu_count() or 1 if selection.machine == "cpu" else device_count(selection.machine))
+    before = _finished(log.path, cells, options["seed"], session) if options["resume"] else {}
+    rows = [(result, ledger.judge(result)) for result in before.values()]
+    left = [cell for cell in cells if cell.id not in before]
+    if not options["as_json"]:
+        _header(selection, cells, len(cells) - len(left))
+    progress, began = Progress(len(left)), time.monotonic()
+
+    def done(cell: Cell, result: Result) -> None:
+        result.notes += regressions.notes(selection.cases_dir, result.op, result.case)
+        log.append(result)
+        verdict = ledger.judge(result)
+        rows.append((result, verdict))
+        progress.step(verdict)
+
+    session.run_all(left, done, workers)
+    progress.end()
+    return Swept(rows, len(left), time.monotonic() - began, workers)
+
+
+def in_order(rows: list[Row], cells: list[Cell]) -> list[Row]:
+    """The rows in the order of the cells."""
     place = {cell.id: number for number, cell in enumerate(cells)}
-    rows.sort(key=lambda row: place[row[0].cell])
-    _print(rows, selection, options)
-    if left and not options["as_json"]:
-        elapsed = time.monotonic() - began
-        click.echo(f"{plural(len(left), 'row')} in {elapsed:.1f} s, {60 * len(left) / elapsed:.0f} a minute, {plural(workers, 'worker')}")
-    return _code([verdict for _, verdict in rows])
+    return sorted(rows, key=lambda row: place[row[0].cell])
 
 
-def _timed(session: Session, cells: list[Cell], results: dict[str, Result], ledger: Ledger, log: ResultLog, runs: int) -> list[tuple[Result, Verdict]]:
+def _timed(session: Session, cells: list[Cell], results: dict[str, Result], ledger: Ledger, log: ResultLog, runs: int) -> list[Row]:
     """Times what is right. What then ends otherwise than the ledger says, as rows of their own."""
     left = timing.timeable(cells, results, runs)
-    progress = _Progress(sum(map(len, left)) + len(left[-1]))
+    progress = Progress(sum(map(len, left)) + len(left[-1]))
 
     def step(result: Result) -> None:
         log.append(result)
         progress.step(ledger.judge(result))
 
-    failed = [(result, ledger.judge(result)) for result in timing.take(session, cells, results, runs=runs, step=step)]
+    failed = timing.take(session, cells, results, runs=runs, step=step)
     progress.end()
-    return [(result, verdict) for result, verdict in failed if verdict.bad or verdict.kind == "error"]
+    return unlike(failed, ledger)
+
+
+def unlike(failed: list[Result], ledger: Ledger) -> list[Row]:
+    """Of what could not be timed, the rows that are not as the ledger says."""
+    judged = [(result, ledger.judge(result)) for result in failed]
+    return [(result, verdict) for result, verdict in judged if verdict.bad or verdict.kind == "error"]
 
 
 def _finished(path: Path, cells: list[Cell], seed: int, session: Session) -> dict[str, Result]:
@@ -130,7 +163,7 @@ def _same(path: Path, what: str, then: dict[str, str], now: dict[str, str], keys
             raise UsageError(f"{path} holds results of {'other versions' if what == 'versions' else 'another device'} ({change}); give another --results")
 
 
-def _code(verdicts: list[Verdict]) -> int:
+def code_of(verdicts: list[Verdict]) -> int:
     if any(verdict.kind == "error" for verdict in verdicts):
         return 3
     return 1 if any(verdict.bad for verdict in verdicts) else 0
@@ -142,7 +175,7 @@ def _header(selection: Selection, cells: list[Cell], kept: int) -> None:
     click.echo(f"{selection_words(selection)} on {selection.machine}: {plural(len(cells), 'cell')}{again}; {libraries}", err=True)
 
 
-def _print(rows: list[tuple[Result, Verdict]], selection: Selection, options: dict[str, Any]) -> None:
+def _print(rows: list[Row], selection: Selection, options: dict[str, Any]) -> None:
     if options["as_json"]:
         for result, verdict in rows:
             line = {**msgspec.to_builtins(result), "verdict": verdict.kind, "verdict_why": verdict.why}
@@ -166,7 +199,7 @@ def _print(rows: list[tuple[Result, Verdict]], selection: Selection, options: di
         click.echo("\n" + report.harness_share(result for result, _ in rows))
 
 
-class _Progress:
+class Progress:
     """A counter on stderr: rewritten in place on a terminal, a line every ten seconds elsewhere."""
 
     def __init__(self, total: int) -> None:
