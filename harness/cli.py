@@ -6,34 +6,14 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from harness import __version__
+from harness.cli_gate import gate
 from harness.cli_offline import codegen, export, observe, power, routes, symbols
-
-_CASES = "(default: $KERNEL_PARITY_CASES, else cases/ beside the package)."
-_SELECT: tuple[Callable[[Any], Any], ...] = (
-    click.option(
-        "--preset", default="smoke", show_default=True, help="List of cases: smoke (CPU, minutes), pr (one GPU, minutes), nightly, regressions (public bugs)."
-    ),
-    click.option("--op", "ops", multiple=True, metavar="OP[,OP]", help="Only these ops (default: all)."),
-    click.option("--provider", "providers", multiple=True, metavar="NAME[,NAME]", help="Only these providers (default: all)."),
-    click.option("--model", help="Exactly the shapes of this model instead of a preset (default: none)."),
-    click.option("--tp", default=1, show_default=True, help="Tensor parallelism for --model."),
-    click.option("--platform", help="cuda, rocm or cpu; cpu includes Triton's interpreter (default: what the device files show)."),
-    click.option("--shard", default="", metavar="I/N", help="Part I of N of the cells (default: all of them)."),
-    click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets, models.toml and ledger.toml {_CASES}"),
-    click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only)."),
-)
-
-
-def _selecting(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(_SELECT):
-        command = option(command)
-    return command
+from harness.cli_options import CASES, selecting
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -46,7 +26,7 @@ def cli() -> None:
 
 
 @cli.command()
-@_selecting
+@selecting
 @click.option("--cell", "cells", multiple=True, help="Only this cell, by its id (default: those selected).")
 @click.option("--results", default="results.jsonl", show_default=True, help="Result lines are written here as they come; started afresh unless --resume.")
 @click.option("--resume", is_flag=True, help="Keep the results already in --results and run what is left (default: start afresh).")
@@ -70,7 +50,7 @@ def run(**options: Any) -> None:
 
 @cli.command("list")
 @click.argument("what", type=click.Choice(["ops", "providers", "models", "cases", "presets"]))
-@_selecting
+@selecting
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (default: a table).")
 def list_things(what: str, **options: Any) -> None:
     """List ops (one in full with --op), providers, models, presets or cells."""
@@ -113,7 +93,7 @@ def repro(**options: Any) -> None:
 @click.option("--refresh", is_flag=True, help="Write what is no worse than the baseline; what got worse is still reported (default: only compare).")
 @click.option("--baselines", metavar="DIR", help="Folder of baselines (default: $KERNEL_PARITY_BASELINES, else baselines/ beside the package).")
 @click.option("--platform", help="cuda, rocm or cpu (default: what the device files show).")
-@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets {_CASES}")
+@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets {CASES}")
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes at a time (default: one a device; on a CPU one a core).")
 @click.option("--seed", default=0, show_default=True, help="Seed of the inputs.")
@@ -141,7 +121,7 @@ def probe(**options: Any) -> None:
 @click.option("--json", "json_to", metavar="FILE|-", help="Write the record there as JSON, - for standard output in place of the tables (default: no).")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes (default: one a core, at most 8).")
 @click.option("--platform", help="cuda, rocm or cpu (default: what the device files show).")
-@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets {_CASES}")
+@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets {CASES}")
 def selftest(**options: Any) -> None:
     """Try the harness itself: planted faults and mutants it must find, clean cells it must leave alone; exit 1 when it does not."""
     from harness.commands.selftest import try_harness
@@ -170,7 +150,7 @@ def selftest(**options: Any) -> None:
 @click.option("--add-regression", is_flag=True, help="Append each finding to regressions/found.toml of the cases folder (default: print its row).")
 @click.option("--results", metavar="FILE", help="Write the result line of every cell here, in order (default: none).")
 @click.option("--ledger", help="Ledger file, or 'none' (default: ledger.toml of the cases folder).")
-@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with ledger.toml {_CASES}")
+@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with ledger.toml {CASES}")
 @click.option("--platform", help="cuda, rocm or cpu; cpu includes Triton's interpreter (default: what the device files show).")
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=20.0, show_default=True, help="Seconds a cell may take, compilers apart.")
@@ -186,7 +166,7 @@ def fuzz(**options: Any) -> None:
     sys.exit(search(**options))
 
 
-for _command in (codegen, export, observe, power, routes, symbols):
+for _command in (codegen, export, gate, observe, power, routes, symbols):
     cli.add_command(_command)
 
 

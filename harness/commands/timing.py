@@ -31,12 +31,13 @@ def refuse_without_device(machine: str) -> None:
 
 def timeable(cells: list[Cell], results: dict[str, Result], runs: int) -> list[list[Cell]]:
     """The cells that each run still has to time: those that passed on a device in one plain call, and have fewer runs yet."""
-    right = [cell for cell in cells if cell.case is not None and cell.id in results and _right(results[cell.id])]
-    return [[cell for cell in right if len(results[cell.id].timings) <= run] for run in range(runs)]
+    sound = [cell for cell in cells if cell.id in results and right(cell, results[cell.id])]
+    return [[cell for cell in sound if len(results[cell.id].timings) <= run] for run in range(runs)]
 
 
-def _right(result: Result) -> bool:
-    return result.status == "pass" and result.evidence == "measured" and result.values.get("relation", "direct") == "direct"
+def right(cell: Cell, result: Result) -> bool:
+    """Whether the cell passed on a device in one plain call."""
+    return cell.case is not None and result.status == "pass" and result.evidence == "measured" and result.values.get("relation", "direct") == "direct"
 
 
 def take(session: Session, cells: list[Cell], results: dict[str, Result], *, runs: int, step: Step) -> list[Result]:
@@ -61,7 +62,8 @@ def once(session: Session, cells: list[Cell], results: dict[str, Result], failed
             failed.append(timed)
 
     lost = {result.cell for result in failed}
-    session.time_all([cell for cell in cells if cell.id not in lost], done, device_count(session.machine))
+    if left := [cell for cell in cells if cell.id not in lost]:
+        session.time_all(left, done, device_count(session.machine))
 
 
 def name(session: Session, cells: list[Cell], results: dict[str, Result], step: Step) -> None:

@@ -64,3 +64,19 @@ def climb(judged: Judged, ran: Identity, *, cliff: str = "", mode: str = "") -> 
     if ran.other:
         return REROUTED, "other kernels, faster" if judged.verdict == FAST else "other kernels, not slower"
     return judged.verdict, f"no reviewed family has {', '.join(ran.unknown)}" if ran.unknown else ""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One trial of a gate's own power: `wanted` the word that a cell must get, `by` what was done to it (the provider that was forced, or
+    the delay), `got` what it was called, with the evidence."""
+
+    cell: str
+    wanted: str
+    by: str
+    got: Called
+
+    @property
+    def seen(self) -> bool:
+        """Whether the gate called it what it is."""
+        return self.got.word == self.wanted
