@@ -87,8 +87,7 @@ def _tell(night: Night, code: int, options: dict[str, Any]) -> None:
         if options["summary"]:
             write_whole(Path(options["summary"]), page)
         if place := os.environ.get("GITHUB_STEP_SUMMARY"):
-            with open(place, "a") as file:
-                file.write(page)
+            _append(Path(place), page)
     if options["junitxml"]:
         write_whole(Path(options["junitxml"]), junit(night))
     if options["as_json"]:
@@ -102,6 +101,14 @@ def _tell(night: Night, code: int, options: dict[str, Any]) -> None:
         click.echo(f"... and {len(bad) - options['show']} more findings in {options['results']} (--show N)\n")
     click.echo(report.summary(night.rows) + "\n")
     click.echo(text(night))
+
+
+def _append(path: Path, page: str) -> None:
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(page)
+    except OSError as error:
+        raise UsageError(f"cannot write $GITHUB_STEP_SUMMARY ({path}): {error.strerror}; the results are kept") from error
 
 
 def _lines(night: Night) -> Iterator[dict[str, Any]]:

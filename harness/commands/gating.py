@@ -9,7 +9,7 @@ from statistics import median
 from harness.commands import timing
 from harness.contracts import op
 from harness.selection import DEFAULT_CASES, Cell
-from harness.speed.cliffs import STEP, Place
+from harness.speed.cliffs import Place
 from harness.speed.identity import Identity, identify
 from harness.speed.ladder import Called, climb
 from harness.speed.regression import GONE
@@ -86,10 +86,10 @@ class Bar:
         known = {name: self.accepted[name] for name in seen if name in self.accepted}
         return {name: Timed(old.mode, old.runs, [median(us) for us in seen[name] if us], start, control=True) for name, old in known.items()}
 
-    def known_step(self, small: Place, neighbour: Place, pad: float) -> bool:
-        """Whether the baseline has the step too: somebody has accepted it."""
-        old, beside = self._old(small.cell, small.mode), self._old(neighbour.cell, neighbour.mode)
-        return old is not None and beside is not None and old.accepted > STEP * (beside.accepted + pad)
+    def accepts(self, small: Place) -> bool:
+        """Whether the cell has a baseline that it is held against: its step to a neighbour is then accepted, or shows as `slow`; a
+        neighbour that became faster is no fault of it."""
+        return self._old(small.cell, small.mode) is not None
 
     def ran(self, result: Result) -> Identity:
         """Which kernels a result says that ran, against the baseline's and those that the provider must and must not launch."""
@@ -102,7 +102,7 @@ class Bar:
         """The word of every cell that was timed, and by which share the device moved."""
         verdicts, shift = self.judged(results)
         timed = [result for result in results.values() if result.timings]
-        steps = {cliff.small.cell: cliff for cliff in timing.steps(timed) if not self.known_step(cliff.small, cliff.neighbour, cliff.pad)}
+        steps = {cliff.small.cell: cliff for cliff in timing.steps(timed) if not self.accepts(cliff.small)}
         found = {}
         for result in timed:
             judged, step, identity = verdicts[result.cell], steps.get(result.cell), self.ran(result)

@@ -48,10 +48,10 @@ def measure(session: Session, bar: Bar, cells: list[Cell], results: dict[str, Re
 
 
 def _needed(bar: Bar, cells: list[Cell], results: Mapping[str, Result], runs: int) -> dict[str, int]:
-    """Runs that each cell needs: those asked for, and `RUNS` for one that is new, doubtful, or at an end of a step nobody accepted."""
+    """Runs that each cell needs: those asked for, and `RUNS` for one that is new, doubtful, or at an end of a step that nothing accepts."""
     timed = [result for result in results.values() if result.timings]
     verdicts, _ = bar.judged(results)
-    more = {name for name, one in verdicts.items() if one.rerun} | timing.suspects(timed, bar.known_step)
+    more = {name for name, one in verdicts.items() if one.rerun} | timing.suspects(timed, bar.accepts)
     return {cell.id: runs if cell.id in bar.accepted and cell.id not in more else max(runs, RUNS) for cell in cells}
 
 

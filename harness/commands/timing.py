@@ -105,8 +105,8 @@ def steps(timed: list[Result]) -> list[Cliff]:
     return cliffs(_cells(timed), lambda small, neighbour: _pad(small, neighbour, cases, measured))
 
 
-def suspects(timed: list[Result], accepted: Callable[[Place, Place, float], bool]) -> set[str]:
-    """The cells of steps that fewer runs than a claim needs show; `accepted`: of a step and its pad, whether it is known."""
+def suspects(timed: list[Result], accepted: Callable[[Place], bool]) -> set[str]:
+    """The cells of steps that fewer runs than a claim needs show; `accepted`: whether the smaller cell is held against something else."""
     measured = _ceilings(timed)
     cases = {result.cell: result.case for result in timed}
     return doubtful(_cells(timed), lambda small, neighbour: _pad(small, neighbour, cases, measured), accepted)

@@ -16,6 +16,7 @@ from harness.words import plural
 
 _MOST = 200  # findings that a page lists
 _HEADS = ("cell", "verdict", "us", "baseline", "ratio", "beyond", "kernels then", "kernels now", "why", "remedy")
+_NUMBERS = 6  # columns of a terminal's table: the names would not fit beside
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,10 @@ def power(night: Night) -> list[str]:
 
 def text(night: Night) -> str:
     """Findings of speed and kernels, the drift lane and the power check, for a terminal."""
-    parts = [tabulate([_row(one) for one in night.failing], headers=_HEADS, tablefmt="simple", disable_numparse=True)] if night.failing else []
+    parts = []
+    if night.failing:
+        parts.append(tabulate([_row(one)[:_NUMBERS] for one in night.failing], headers=_HEADS[:_NUMBERS], tablefmt="simple", disable_numparse=True))
+        parts.append("\n".join(_told(one) for one in night.failing))
     if night.drifts:
         parts.append(tabulate(_drift(night.drifts), headers=["drift lane", "baseline", "us", "ratio", "chance"], tablefmt="simple", disable_numparse=True))
     parts.append("\n".join([*power(night), counts(night)]))
@@ -111,6 +115,12 @@ def _row(one: Called) -> list[str]:
     times = [f"{us:.4g}" if us else "-" for us in (one.us, one.was)]
     ratios = [f"{ratio:.3f}" if ratio else "-" for ratio in (one.ratio, one.bound)]
     return [one.cell, one.word, *times, *ratios, _names(one.identity.then), _names(one.identity.now), one.why or "-", one.remedy or "-"]
+
+
+def _told(one: Called) -> str:
+    """What the table of numbers leaves out: both kernel names, and what would help."""
+    lines = [f"{one.cell}: {one.word}" + (f", {one.why}" if one.why else ""), f"    kernels: {_names(one.identity.then)} -> {_names(one.identity.now)}"]
+    return "\n".join(lines + ([f"    remedy: {one.remedy}"] if one.remedy else []))
 
 
 def _drift(found: Iterable[Called]) -> list[list[str]]:

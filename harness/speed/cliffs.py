@@ -69,14 +69,11 @@ def cliffs(timed: Iterable[Place], pad: Callable[[Place, Place], float], *, plai
     return sorted(steepest.values(), key=lambda cliff: -cliff.bound)
 
 
-def doubtful(
-    timed: Iterable[Place], pad: Callable[[Place, Place], float], accepted: Callable[[Place, Place, float], bool], *, plain: str = "random"
-) -> set[str]:
-    """The cells of both ends of steps whose ratio is above `STEP` in the runs there are, and which are not accepted already."""
+def doubtful(timed: Iterable[Place], pad: Callable[[Place, Place], float], accepted: Callable[[Place], bool], *, plain: str = "random") -> set[str]:
+    """The cells at both ends of steps whose ratio is above `STEP` in the runs there are, but for those whose smaller cell is accepted."""
     found: set[str] = set()
     for small, neighbour, _ in neighbours(timed, plain):
-        extra = pad(small, neighbour)
-        if float(np.mean(_log_ratios(small, neighbour, extra))) > math.log(STEP) and not accepted(small, neighbour, extra):
+        if not accepted(small) and float(np.mean(_log_ratios(small, neighbour, pad(small, neighbour)))) > math.log(STEP):
             found |= {small.cell, neighbour.cell}
     return found
 

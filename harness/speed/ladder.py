@@ -42,7 +42,7 @@ class Called:
 
 
 def climb(judged: Judged, ran: Identity, *, cliff: str = "", mode: str = "") -> tuple[str, str]:
-    """(word, why) of a cell. `cliff`: the step to a neighbour that nobody accepted, in words; `mode`: why its times are not compared."""
+    """(word, why) of a cell. `cliff`: the step to a neighbour, in words, of a cell without a baseline; `mode`: why its times are not compared."""
     if judged.verdict == GONE:
         return GONE, ""
     if ran.lacking:
