@@ -72,6 +72,8 @@ def _timed(session: Session, bar: Bar, cells: list[Cell], rows: list[Row], ledge
         progress.step(ledger.judge(result))
 
     measured = measure(session, bar, cells, results, runs=runs, step=step)
+    for result in measured.failed:  # with the runs before it, so that a resumed gate does not run into it again
+        log.append(msgspec.structs.replace(result, timings=results[result.cell].timings, values=results[result.cell].values))
     lost = unlike(measured.failed, ledger)
     ended = {**{result.cell: result for result in measured.failed}, **{name: one for name, one in results.items() if one.timings}}
     called = measured.called | bar.gone({**results, **ended}, [*settled, *(result.cell for result, _ in lost)])

@@ -22,7 +22,7 @@ from harness.store.timing import HOST_BOUND, Timing
 
 MOST = 3  # cells of each kind
 DELAYS = {GRAPH: 0.03, EAGER: 0.06}  # share of its time that a cell is delayed by: what the rule promises to find in the mode
-_THIS = "this run"  # a machine start that has no name
+_TONIGHT = "tonight"  # stands for the machine start of this gate
 
 
 def try_itself(session: Session, bar: Bar, results: Mapping[str, Result], called: Mapping[str, Called]) -> list[Tried]:
@@ -92,14 +92,16 @@ def _spread(names: Iterable[str], timed: Mapping[str, Result]) -> list[str]:
 
 
 def _as_baselines(bar: Bar, results: Iterable[Result]) -> dict[str, baselines.Cell]:
-    """The runs just made as runs of one more machine start, and alone where nothing is accepted: it is they that a delay adds to."""
+    """Tonight's level of each cell with the spread that its baseline has between runs: a delay adds to tonight, and what differs between
+    machine starts has no part in it. A cell without a baseline has its runs of tonight."""
     found = {}
     for result in results:
         mode, runs = timing.times(result)
-        old = bar.accepted.get(result.cell)
-        same = old.runs if old and old.mode == mode else {}
+        level, old = median(runs), bar.accepted.get(result.cell)
+        starts = old.runs.values() if old and old.mode == mode else []
+        pooled = [us * level / median(start) for start in starts for us in start] or runs
         kernels = old.kernels if old and old.kernels else list(bar.ran(result).now)
-        found[result.cell] = baselines.Cell(mode, {**same, result.timings[-1].start or _THIS: runs}, median(runs), kernels)
+        found[result.cell] = baselines.Cell(mode, {_TONIGHT: pooled}, level, kernels)
     return found
 
 
@@ -107,5 +109,5 @@ def _word(bar: Bar, timed: Mapping[str, Result], name: str, timings: list[Timing
     """What the ladder says of a cell with these runs in place of its own."""
     if not timings:
         return Called(name, "not timed")
-    marked = [msgspec.structs.replace(one, start=timed[name].timings[-1].start or _THIS) for one in timings]
+    marked = [msgspec.structs.replace(one, start=_TONIGHT) for one in timings]
     return bar.called({**timed, name: msgspec.structs.replace(timed[name], timings=marked)})[0][name]
