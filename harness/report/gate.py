@@ -132,8 +132,9 @@ def _names(kernels: Sequence[str]) -> str:
 
 
 def _page(rows: Sequence[Sequence[str]], heads: Sequence[str]) -> str:
-    """A table of markdown; a bar within a cell would end it."""
-    return tabulate([[value.replace("|", "\\|") for value in row] for row in rows], headers=heads, tablefmt="github", disable_numparse=True)
+    """A table of markdown. A bar or a line's end within a cell would end it, and `<` begin a tag."""
+    told = [[" ".join(value.split()).replace("|", "\\|").replace("<", "&lt;") for value in row] for row in rows]
+    return tabulate(told, headers=heads, tablefmt="github", disable_numparse=True)
 
 
 def _short(said: str) -> str:
