@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import gated
 import pytest
 from gated import CASES, FACTS, OPTIONS, World
 
+from harness import cli
 from harness.store import baselines
 from harness.store.results import read
 
@@ -244,3 +247,17 @@ def test_a_full_disk_is_one_line(gate):
     code, out, err, _ = gate("--results", "/dev/full")
     assert (code, out) == (3, "")
     assert err.strip().splitlines()[-1] == "kernel-parity: cannot append to /dev/full: No space left on device; the results so far are kept"
+
+
+# ---- in CI ----
+
+
+@pytest.mark.parametrize("name", ["gate.yml", "refresh.yml"])
+def test_the_commands_of_the_workflows_are_those_of_the_command_line(name):
+    lines = [line for line in (TESTS.parent / "docs" / "ci" / name).read_text().splitlines() if "run: kernel-parity" in line]
+    assert lines
+    for line in lines:
+        typed = line.partition("run: kernel-parity ")[2].replace("${{ matrix.platform }}", "cuda")
+        command, *options = shlex.split(re.sub(r"\$\{\w+:\+(.*?)\}", r"\1", typed))
+        if command in cli.cli.commands:
+            cli.cli.commands[command].make_context(command, options)
