@@ -15,6 +15,7 @@ from harness.cli_options import selecting
 @click.option("--cell", "cells", multiple=True, help="Only this cell, by its id (default: those selected).")
 @click.option("--baselines", metavar="DIR", help="Folder of baselines (default: $KERNEL_PARITY_BASELINES, else baselines/ beside the package).")
 @click.option("--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Timed runs; what is new, doubtful or slow gets three.")
+@click.option("--power", type=click.IntRange(min=1), default=3, show_default=True, help="Cells on which the gate tries itself, of each kind.")
 @click.option("--results", default="results.jsonl", show_default=True, help="Result lines are written here as they come; started afresh unless --resume.")
 @click.option("--resume", is_flag=True, help="Keep the results already in --results and go on (default: start afresh).")
 @click.option("--summary", metavar="FILE", help="Write a page of markdown there; $GITHUB_STEP_SUMMARY gets it too, where set (default: none).")

@@ -92,10 +92,34 @@ def test_without_a_baseline_cells_are_new_and_a_step_between_head_counts_is_foun
     code, out, _, _ = gate(baselines="none", factor={Q7: 2.5})
     assert code == 1
     assert "1 cliff, 17 new; findings 1" in out
-    assert f"{Q7}: cliff, heads 12 takes longer than 16 and the pad" in out
+    assert f"{Q7}: cliff, heads 12 takes 2.50 times what heads 16 takes with the pad (10" in out
     assert "remedy: padheads: right, " in out
     assert "seen as slow in 3 of 3" in out
     assert gate(baselines="none")[0] == 0
+
+
+def test_a_fallback_at_twelve_heads_is_named_without_a_baseline_with_what_its_neighbour_runs(gate):
+    code, _, _, words = gate("--json", baselines="none", factor={Q7: 3.0}, kernels={Q7: [gated.TRITON]})
+    assert code == 1
+    (found,) = (one for one in words.values() if one["word"] != "new")
+    assert (found["cell"], found["word"]) == (Q7, "cliff")
+    assert found["why"].endswith(", which runs FlashAttnFwdSm90")
+    assert found["identity"]["now"] == ["merge_state_kernel"]
+    assert "padheads: right" in found["remedy"]
+
+
+def test_every_cell_on_a_fast_path_is_seen_when_it_is_forced_off_it(gate):
+    code, out, _, _ = gate("--power", "9")
+    assert code == 0
+    assert "seen as fallback in 9 of 9" in out
+    assert "seen as slow in 9 of 9" in out
+
+
+def test_when_nothing_is_right_nothing_is_timed_and_nothing_tried(gate):
+    code, out, _, _ = gate(wrong=[f"merge_state[{name}-{case}]" for name in gated.LEVELS for case in CASES])
+    assert code == 1
+    assert "nothing was right and timed" in out
+    assert out.count("not tried: no cell here shows it") == 2
 
 
 def test_a_cell_with_a_baseline_is_held_against_that_and_not_against_a_neighbour_that_became_faster(gate):

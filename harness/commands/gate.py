@@ -15,7 +15,7 @@ import msgspec
 
 from harness import report
 from harness.commands.gating import Bar, accepted_of, families_of
-from harness.commands.measuring import measure
+from harness.commands.measuring import measure, needed
 from harness.commands.powercheck import try_itself
 from harness.commands.probe import BASELINES
 from harness.commands.run import Progress, Row, code_of, in_order, ledger_of, opened, selection_of, sweep, unlike
@@ -44,7 +44,7 @@ def hold(**options: Any) -> int:
         log = stack.enter_context(ResultLog(Path(options["results"]), resume=options["resume"]))
         stack.push(session)  # interrupted, the workers end before the log closes
         rows = sweep(session, log, cells, selection, ledger, options).rows
-        night = _timed(session, bar, cells, rows, ledger, log, options["runs"]) if bar else Night(rows, unjudged=_UNJUDGED)
+        night = _timed(session, bar, cells, rows, ledger, log, options) if bar else Night(rows, unjudged=_UNJUDGED)
     today = date.today()
     expired = [f"{entry.place} on {entry.expires}" for entry in ledger.entries if entry.expired(today)]
     night = dataclasses.replace(night, rows=in_order(list(night.rows), cells), expired=expired)
@@ -61,23 +61,25 @@ def _bar(session: Session, cells: list[Cell], selection: Selection, options: dic
     return Bar(accepted_of(folder, session.hello()[0], cells), families_of(selection.cases_dir), cells)
 
 
-def _timed(session: Session, bar: Bar, cells: list[Cell], rows: list[Row], ledger: Ledger, log: ResultLog, runs: int) -> Night:
+def _timed(session: Session, bar: Bar, cells: list[Cell], rows: list[Row], ledger: Ledger, log: ResultLog, options: dict[str, Any]) -> Night:
     """Times what is right, and tries the gate itself. What fails only when it is timed is a row of its own."""
     results = {result.cell: result for result, _ in rows}
     settled = [result.cell for result, verdict in rows if verdict.kind != "ok"]
-    progress = Progress(sum(result.status == "pass" for result in results.values()))
+    passed = [result for result in results.values() if result.status == "pass"]
+    progress = Progress(sum(needed(bar, result.cell, options["runs"]) + 1 for result in passed))  # and once under the profiler
 
     def step(result: Result) -> None:
         log.append(result)
+        progress.total = max(progress.total, progress.count + 1)  # reruns show as they come
         progress.step(ledger.judge(result))
 
-    measured = measure(session, bar, cells, results, runs=runs, step=step)
+    measured = measure(session, bar, cells, results, runs=options["runs"], step=step)
     for result in measured.failed:  # with the runs before it, so that a resumed gate does not run into it again
         log.append(msgspec.structs.replace(result, timings=results[result.cell].timings, values=results[result.cell].values))
     lost = unlike(measured.failed, ledger)
     ended = {**{result.cell: result for result in measured.failed}, **{name: one for name, one in results.items() if one.timings}}
     called = measured.called | bar.gone({**results, **ended}, [*settled, *(result.cell for result, _ in lost)])
-    trials = try_itself(session, bar, results, measured.called)
+    trials = try_itself(session, bar, results, measured.called, options["power"])
     progress.end()
     return Night(rows + lost, called, trials, measured.shift)
 

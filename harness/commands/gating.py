@@ -9,7 +9,7 @@ from statistics import median
 from harness.commands import timing
 from harness.contracts import op
 from harness.selection import DEFAULT_CASES, Cell
-from harness.speed.cliffs import Place
+from harness.speed.cliffs import Cliff, Place
 from harness.speed.identity import Identity, identify
 from harness.speed.ladder import Called, climb
 from harness.speed.regression import GONE
@@ -103,13 +103,14 @@ class Bar:
         verdicts, shift = self.judged(results)
         timed = [result for result in results.values() if result.timings]
         steps = {cliff.small.cell: cliff for cliff in timing.steps(timed) if not self.accepts(cliff.small)}
+        ran = {result.cell: self.ran(result) for result in timed}
         found = {}
         for result in timed:
-            judged, step, identity = verdicts[result.cell], steps.get(result.cell), self.ran(result)
+            judged, step, identity = verdicts[result.cell], steps.get(result.cell), ran[result.cell]
             mode, runs = timing.times(result)
             old, same = self.accepted.get(result.cell), self._old(result.cell, mode)
             moved = f"timed by {mode} now, by {old.mode} in the baseline ({result.timings[-1].why or 'no reason given'})" if old and not same else ""
-            said = f"{step.axis} {step.small.point[step.axis]} takes longer than {step.neighbour.point[step.axis]} and the pad" if step else ""
+            said = _said(step, identity, ran[step.neighbour.cell]) if step else ""
             word, why = climb(judged, identity, cliff=said, mode=moved)
             us, was = median(runs), median(one for many in same.runs.values() for one in many) if same else 0.0
             ratio, bound = (step.ratio, step.bound) if word == "cliff" and step else (1 + judged.change if was else 0.0, 1 + judged.margin if was else 0.0)
@@ -125,3 +126,10 @@ class Bar:
                 why = f"{row.status}: {row.detail.splitlines()[0]}" if row.detail else row.status
                 found[name] = Called(name, GONE, why, was=old.accepted, identity=Identity(then=tuple(old.kernels)))
         return found
+
+
+def _said(step: Cliff, ran: Identity, beside: Identity) -> str:
+    """A step in words, with the kernels of the neighbour where they are others."""
+    small, neighbour = (f"{step.axis} {one.point[step.axis]}" for one in (step.small, step.neighbour))
+    told = f"{small} takes {step.ratio:.2f} times what {neighbour} takes with the pad ({median(step.neighbour.medians):.4g} us)"
+    return told + (f", which runs {', '.join(beside.now)}" if beside.now and set(beside.now) != set(ran.now) else "")

@@ -35,8 +35,8 @@ def measure(session: Session, bar: Bar, cells: list[Cell], results: dict[str, Re
     right = [cell for cell in cells if cell.id in results and timing.right(cell, results[cell.id])]
     failed: list[Result] = []
     for _ in range(max(runs, RUNS)):
-        needed = _needed(bar, right, results, runs)
-        timing.once(session, [cell for cell in right if len(results[cell.id].timings) < needed[cell.id]], results, failed, step)
+        wanted = _wanted(bar, right, results, runs)
+        timing.once(session, [cell for cell in right if len(results[cell.id].timings) < wanted[cell.id]], results, failed, step)
     timing.name(session, right, results, step)
     _look_again(session, bar, results, step)
     called, shift = bar.called(results)
@@ -47,19 +47,25 @@ def measure(session: Session, bar: Bar, cells: list[Cell], results: dict[str, Re
     return Measured(known, failed, shift)
 
 
-def _needed(bar: Bar, cells: list[Cell], results: Mapping[str, Result], runs: int) -> dict[str, int]:
+def _wanted(bar: Bar, cells: list[Cell], results: Mapping[str, Result], runs: int) -> dict[str, int]:
     """Runs that each cell needs: those asked for, and `RUNS` for one that is new, doubtful, or at an end of a step that nothing accepts."""
     timed = [result for result in results.values() if result.timings]
     verdicts, _ = bar.judged(results)
     more = {name for name, one in verdicts.items() if one.rerun} | timing.suspects(timed, bar.accepts)
-    return {cell.id: runs if cell.id in bar.accepted and cell.id not in more else max(runs, RUNS) for cell in cells}
+    return {cell.id: max(runs, RUNS) if cell.id in more else needed(bar, cell.id, runs) for cell in cells}
+
+
+def needed(bar: Bar, name: str, runs: int) -> int:
+    """Runs that a cell needs at least: so many, or `RUNS` where nothing is accepted of it."""
+    return runs if name in bar.accepted else max(runs, RUNS)
 
 
 def _look_again(session: Session, bar: Bar, results: dict[str, Result], step: timing.Step) -> None:
     """Asks a fresh process which kernels ran where that alone would fail a cell: only what is seen twice counts."""
     called, _ = bar.called(results)
+    doubted = [bar.cells[name] for name, one in called.items() if one.word in (FALLBACK, UNCLASSIFIED)]
     session.renew()
-    for name, kernels in timing.shown(session, [bar.cells[name] for name, one in called.items() if one.word in (FALLBACK, UNCLASSIFIED)]).items():
+    for name, kernels in timing.shown(session, doubted).items():
         for one in results[name].timings:
             one.kernels = ()
         results[name].timings[-1].kernels = kernels

@@ -20,16 +20,15 @@ from harness.store import baselines
 from harness.store.results import Result
 from harness.store.timing import HOST_BOUND, Timing
 
-MOST = 3  # cells of each kind
 DELAYS = {GRAPH: 0.03, EAGER: 0.06}  # share of its time that a cell is delayed by: what the rule promises to find in the mode
 _TONIGHT = "tonight"  # stands for the machine start of this gate
 
 
-def try_itself(session: Session, bar: Bar, results: Mapping[str, Result], called: Mapping[str, Called]) -> list[Tried]:
-    """Forces providers and injects delays, over cells that were timed and right, in `RUNS` fresh processes."""
+def try_itself(session: Session, bar: Bar, results: Mapping[str, Result], called: Mapping[str, Called], most: int) -> list[Tried]:
+    """Forces providers and injects delays, over at most so many cells of each kind that were timed and right, in `RUNS` fresh processes."""
     timed = {name: result for name, result in results.items() if result.timings}
-    forced = dict(_forced(bar, timed, called))
-    late = {cell.id: cell for cell in _steady(bar, timed, called, without=[cell.id for cell in forced.values()])}
+    forced = dict(_forced(bar, timed, called, most))
+    late = {cell.id: cell for cell in _steady(bar, timed, called, most, without=[cell.id for cell in forced.values()])}
     delays = {name: DELAYS[timing.times(timed[name])[0]] * called[name].us for name in late}
     taken: dict[str, list[Timing]] = {}
 
@@ -53,7 +52,7 @@ def try_itself(session: Session, bar: Bar, results: Mapping[str, Result], called
     return trials
 
 
-def _forced(bar: Bar, timed: Mapping[str, Result], called: Mapping[str, Called]) -> Iterable[tuple[str, Cell]]:
+def _forced(bar: Bar, timed: Mapping[str, Result], called: Mapping[str, Called], most: int) -> Iterable[tuple[str, Cell]]:
     """Cells on a fast path, by name, each with the cell of the slowest provider of its case that runs generic kernels; one an op first."""
 
     def generic(name: str) -> bool:
@@ -64,10 +63,10 @@ def _forced(bar: Bar, timed: Mapping[str, Result], called: Mapping[str, Called])
         others = [other.cell for other in timed.values() if (other.op, other.case) == (result.op, result.case) and generic(other.cell)]
         if called[name].identity.now and not generic(name) and others:
             pairs[name] = max(others, key=lambda other: called[other].us)
-    return [(name, bar.cells[pairs[name]]) for name in _spread(pairs, timed)]
+    return [(name, bar.cells[pairs[name]]) for name in _spread(pairs, timed, most)]
 
 
-def _steady(bar: Bar, timed: Mapping[str, Result], called: Mapping[str, Called], *, without: Iterable[str]) -> list[Cell]:
+def _steady(bar: Bar, timed: Mapping[str, Result], called: Mapping[str, Called], most: int, *, without: Iterable[str]) -> list[Cell]:
     """Cells in which a delay must show: unchanged, timed on the device and in converged runs; the longest, in which the gap before one
     more kernel counts least, one an op first."""
     settled = [
@@ -78,17 +77,17 @@ def _steady(bar: Bar, timed: Mapping[str, Result], called: Mapping[str, Called],
         and all(one.stop == "converged" and one.host_bound < HOST_BOUND for one in result.timings)
     ]
     settled.sort(key=lambda name: (timing.times(timed[name])[0] != GRAPH, -called[name].us))
-    return [bar.cells[name] for name in _spread(settled, timed)]
+    return [bar.cells[name] for name in _spread(settled, timed, most)]
 
 
-def _spread(names: Iterable[str], timed: Mapping[str, Result]) -> list[str]:
-    """At most `MOST` of the names: the first of each op before the second of any."""
+def _spread(names: Iterable[str], timed: Mapping[str, Result], most: int) -> list[str]:
+    """At most so many of the names: the first of each op before the second of any."""
     turn: dict[str, int] = {}
     numbered = []
     for name in names:
         turn[timed[name].op] = turn.get(timed[name].op, -1) + 1
         numbered.append((turn[timed[name].op], name))
-    return [name for _, name in sorted(numbered, key=lambda pair: pair[0])[:MOST]]
+    return [name for _, name in sorted(numbered, key=lambda pair: pair[0])[:most]]
 
 
 def _as_baselines(bar: Bar, results: Iterable[Result]) -> dict[str, baselines.Cell]:
