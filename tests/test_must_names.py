@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from harness import toml
+from harness.contracts import op
 from harness.machine.platforms import worker_environment
 from harness.providers import providers
-from harness.providers.launched import NEVER, must, never
+from harness.providers.launched import NEVER, PLATFORMS, must, never
 from harness.selection import DEFAULT_CASES
 from harness.speed.identity import Identity, identify
 from harness.speed.names import plain_name
@@ -23,7 +24,7 @@ from harness.store.families import load_families
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = toml.read(ROOT / "harness" / "providers" / "kernels.toml")
 FAMILIES = load_families(DEFAULT_CASES / "kernels.toml")
-PAIRS = [(name, place) for name, table in TABLE.items() for place in table if place != NEVER]
+PAIRS = [(name, place) for name, table in TABLE.items() for place in table if place not in (NEVER, PLATFORMS)]
 ON_SGLANG = [(name, place) for name, place in PAIRS if name.startswith("sglang")]
 SHOWN = [
     ("mla_decode", "flashinfer_fa3", ["void flashinfer::mla::hopper::BatchMLAPageAttentionHopperKernel<T>(P)"]),
@@ -81,7 +82,7 @@ def launched():
 
 
 def ran(place: str, name: str, kernels: list[str]) -> Identity:
-    return identify(kernels, (), lambda kernel: "", must=must(name, place), never=never(name, place))
+    return identify(kernels, (), lambda kernel: "", must=must(name, place, "sm_90"), never=never(name, place))
 
 
 def test_sglang_launches_what_it_must_and_nothing_it_must_not(launched):
@@ -94,6 +95,12 @@ def test_sglang_launches_what_it_must_and_nothing_it_must_not(launched):
 def test_names_of_other_libraries(place, name, kernels):
     found = ran(place, name, kernels)
     assert (found.lacking, found.unwanted) == ((), ())
+
+
+def test_names_of_one_platform_are_not_asked_of_another():
+    sdpa, triton = providers()["mla_prefill", "torch_sdpa_flash"], providers()["mla_prefill", "sglang_triton"]
+    case = op("mla_prefill").axes.case(batch=1, heads=12, new=9, dtype="bf16")
+    assert [bool(one.expected_kernels(case, arch)) for one in (sdpa, triton) for arch in ("sm_90", "gfx950")] == [True, False, True, True]
 
 
 def test_no_provider_passes_for_another_of_its_op():

@@ -64,7 +64,8 @@ def _look_again(session: Session, bar: Bar, results: dict[str, Result], step: ti
     """Asks a fresh process which kernels ran where that alone would fail a cell: only what is seen twice counts."""
     called, _ = bar.called(results)
     doubted = [bar.cells[name] for name, one in called.items() if one.word in (FALLBACK, UNCLASSIFIED)]
-    session.renew()
+    if doubted:
+        session.renew()
     for name, kernels in timing.shown(session, doubted).items():
         for one in results[name].timings:
             one.kernels = ()

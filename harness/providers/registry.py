@@ -58,7 +58,7 @@ class Provider:
 
     def expected_kernels(self, case: Case, arch: str) -> tuple[str, ...]:
         """Patterns of kernels of which a profile must hold each; empty where nothing is known."""
-        return self.kernels(case, arch) if self.kernels else launched.must(self.name, self.op)
+        return self.kernels(case, arch) if self.kernels else launched.must(self.name, self.op, arch)
 
     def semantics_on(self, platform: str) -> Mapping[str, str]:
         """The semantics there: without a device there is no tf32."""
