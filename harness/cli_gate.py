@@ -14,6 +14,7 @@ from harness.cli_options import selecting
 @selecting
 @click.option("--cell", "cells", multiple=True, help="Only this cell, by its id (default: those selected).")
 @click.option("--baselines", metavar="DIR", help="Folder of baselines (default: $KERNEL_PARITY_BASELINES, else baselines/ beside the package).")
+@click.option("--time-all", is_flag=True, help="Time what has no baseline too, on a device that has some (default: where it has none at all).")
 @click.option("--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Timed runs; what is new, doubtful or slow gets three.")
 @click.option("--power", type=click.IntRange(min=1), default=3, show_default=True, help="Cells on which the gate tries itself, of each kind.")
 @click.option("--results", default="results.jsonl", show_default=True, help="Result lines are written here as they come; started afresh unless --resume.")

@@ -122,6 +122,18 @@ def test_when_nothing_is_right_nothing_is_timed_and_nothing_tried(gate):
     assert out.count("not tried: no cell here shows it") == 2
 
 
+def test_on_a_device_with_baselines_the_rest_is_timed_when_asked(gate, tmp_path):
+    gated.accept(tmp_path / "some", World(), names=("quick",))
+    code, out, _, _ = gate(baselines="some")
+    assert code == 0
+    assert "9 same; findings 0" in out
+    assert "9 cells without a baseline: right, not timed (--time-all)" in out
+    code, out, _, _ = gate("--time-all", baselines="some")
+    assert code == 0
+    assert "9 new, 9 same; findings 0" in out
+    assert "not timed" not in out
+
+
 def test_a_cell_with_a_baseline_is_held_against_that_and_not_against_a_neighbour_that_became_faster(gate):
     faster = {f"merge_state[quick-t7-h{heads}-d16-fp32]": 0.8 for heads in (16,)}
     code, _, _, words = gate("--json", factor=faster)

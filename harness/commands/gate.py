@@ -58,14 +58,14 @@ def _bar(session: Session, cells: list[Cell], selection: Selection, options: dic
     folder = Path(options["baselines"] or os.environ.get("KERNEL_PARITY_BASELINES") or BASELINES)
     if options["baselines"] and not folder.is_dir():
         raise UsageError(f"--baselines {folder} is no folder; give one, or leave it out")
-    return Bar(accepted_of(folder, session.hello()[0], cells), families_of(selection.cases_dir), cells)
+    return Bar(accepted_of(folder, session.hello()[0], cells), families_of(selection.cases_dir), cells, all_cells=options["time_all"])
 
 
 def _timed(session: Session, bar: Bar, cells: list[Cell], rows: list[Row], ledger: Ledger, log: ResultLog, options: dict[str, Any]) -> Night:
     """Times what is right, and tries the gate itself. What fails only when it is timed is a row of its own."""
     results = {result.cell: result for result, _ in rows}
     settled = [result.cell for result, verdict in rows if verdict.kind != "ok"]
-    passed = [result for result in results.values() if result.status == "pass"]
+    passed = [result for result in results.values() if result.status == "pass" and bar.times(result.cell)]
     progress = Progress(sum(needed(bar, result.cell, options["runs"]) + 1 for result in passed))  # and once under the profiler
 
     def step(result: Result) -> None:
@@ -81,7 +81,7 @@ def _timed(session: Session, bar: Bar, cells: list[Cell], rows: list[Row], ledge
     called = measured.called | bar.gone({**results, **ended}, [*settled, *(result.cell for result, _ in lost)])
     trials = try_itself(session, bar, results, measured.called, options["power"])
     progress.end()
-    return Night(rows + lost, called, trials, measured.shift)
+    return Night(rows + lost, called, trials, measured.shift, untimed=measured.untimed)
 
 
 def _tell(night: Night, code: int, options: dict[str, Any]) -> None:

@@ -42,8 +42,10 @@ def families_of(cases_dir: Path) -> Families:
 class Bar:
     """What measurements are held against."""
 
-    def __init__(self, accepted: Accepted, families: Families, cells: Iterable[Cell]) -> None:
+    def __init__(self, accepted: Accepted, families: Families, cells: Iterable[Cell], *, all_cells: bool = False) -> None:
+        """`all_cells`: what has no baseline is timed too."""
         self.accepted = accepted
+        self._all = all_cells or all(name.startswith(_CONTROL) for name in accepted)
         self.cells = {cell.id: cell for cell in cells}
         self._families = families
 
@@ -51,6 +53,10 @@ class Bar:
         """`fast`, `generic`, `either`, or nothing for a kernel of no known family."""
         found = self._families.of(kernel)
         return found.path if found else ""
+
+    def times(self, name: str) -> bool:
+        """Whether a cell is to be timed: one with a baseline, and every one on a device that has none at all."""
+        return self._all or name in self.accepted
 
     def against(self, accepted: Accepted) -> Bar:
         """The same bar with other baselines."""

@@ -22,17 +22,20 @@ _TILE = 16  # heads that kernels take: padding is tried for counts between
 
 @dataclass
 class Measured:
-    """What was timed: the word of each cell, what could not be timed, and by which share the device moved."""
+    """What was timed: the word of each cell, what could not be timed, by which share the device moved, and how many right cells were not
+    timed because the device's baselines do not have them."""
 
     called: dict[str, Called]
     failed: list[Result]
     shift: float
+    untimed: int
 
 
 def measure(session: Session, bar: Bar, cells: list[Cell], results: dict[str, Result], *, runs: int, step: timing.Step) -> Measured:
     """Times the cells that are right as often as each needs, and gives each its word. `results` get their times; `step` gets each row
     that changed."""
-    right = [cell for cell in cells if cell.id in results and timing.right(cell, results[cell.id])]
+    sound = [cell for cell in cells if cell.id in results and timing.right(cell, results[cell.id])]
+    right = [cell for cell in sound if bar.times(cell.id)]
     failed: list[Result] = []
     for _ in range(max(runs, RUNS)):
         wanted = _wanted(bar, right, results, runs)
@@ -44,7 +47,7 @@ def measure(session: Session, bar: Bar, cells: list[Cell], results: dict[str, Re
     timing.remedies(session, right, results, helped, runs=runs, step=step)
     fastest = {gap.slow.cell: gap for gap in timing.beside([result for result in results.values() if result.timings])}
     known = {name: replace(one, remedy=_remedy(bar, results[name], fastest.get(name))) if one.fails else one for name, one in called.items()}
-    return Measured(known, failed, shift)
+    return Measured(known, failed, shift, len(sound) - len(right))
 
 
 def _wanted(bar: Bar, cells: list[Cell], results: Mapping[str, Result], runs: int) -> dict[str, int]:

@@ -27,6 +27,7 @@ class Night:
     called    the word of each cell that was timed, or gone; empty where nothing was timed, and `unjudged` says why
     trials    of the gate's own power; shift: by which share the device moved
     expired   entries of the ledger that are past their day
+    untimed   cells that are right and were not timed, because the device's baselines do not have them
     """
 
     rows: Sequence[Judged]
@@ -35,6 +36,7 @@ class Night:
     shift: float = 0.0
     expired: Sequence[str] = ()
     unjudged: str = ""
+    untimed: int = 0
 
     @property
     def failing(self) -> list[Called]:
@@ -63,6 +65,8 @@ def counts(night: Night) -> str:
         words = Counter(one.word for one in night.called.values())
         told = ", ".join(f"{words[word]} {word}" for word in WORDS if words[word]) or "nothing was right and timed"
         lines.append(f"speed and kernels: {told}; findings {len(night.failing)}")
+    if night.untimed:
+        lines.append(f"{plural(night.untimed, 'cell')} without a baseline: right, not timed (--time-all)")
     if night.shift:
         lines.append(f"the device moved, or its clock: all times, those of the controls too, by {100 * night.shift:+.2f} %; taken off before judging")
     lines += [f"expired: {line}" for line in night.expired]
