@@ -6,37 +6,15 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from harness import __version__
+from harness.cli_gate import gate
 from harness.cli_offline import codegen, export, observe, power, routes, symbols
-
-_CASES = "(default: $KERNEL_PARITY_CASES, else cases/ beside the package)."
-_SELECT: tuple[Callable[[Any], Any], ...] = (
-    click.option(
-        "--preset",
-        default="smoke",
-        show_default=True,
-        help="Cases: smoke (CPU, minutes), pr (one GPU, minutes), nightly, regressions (public bugs), baseline (timed).",
-    ),
-    click.option("--op", "ops", multiple=True, metavar="OP[,OP]", help="Only these ops (default: all)."),
-    click.option("--provider", "providers", multiple=True, metavar="NAME[,NAME]", help="Only these providers (default: all)."),
-    click.option("--model", help="Exactly the shapes of this model instead of a preset (default: none)."),
-    click.option("--tp", default=1, show_default=True, help="Tensor parallelism for --model."),
-    click.option("--platform", help="cuda, rocm or cpu; cpu includes Triton's interpreter (default: what the device files show)."),
-    click.option("--shard", default="", metavar="I/N", help="Part I of N of the cells (default: all of them)."),
-    click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets, models.toml and ledger.toml {_CASES}"),
-    click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only)."),
-)
-
-
-def _selecting(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(_SELECT):
-        command = option(command)
-    return command
+from harness.cli_options import CASES, selecting
+from harness.cli_refresh import refresh
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -49,7 +27,7 @@ def cli() -> None:
 
 
 @cli.command()
-@_selecting
+@selecting
 @click.option("--cell", "cells", multiple=True, help="Only this cell, by its id (default: those selected).")
 @click.option("--results", default="results.jsonl", show_default=True, help="Result lines are written here as they come; started afresh unless --resume.")
 @click.option("--resume", is_flag=True, help="Keep the results already in --results and run what is left (default: start afresh).")
@@ -73,7 +51,7 @@ def run(**options: Any) -> None:
 
 @cli.command("list")
 @click.argument("what", type=click.Choice(["ops", "providers", "models", "cases", "presets"]))
-@_selecting
+@selecting
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (default: a table).")
 def list_things(what: str, **options: Any) -> None:
     """List ops (one in full with --op), providers, models, presets or cells."""
@@ -116,7 +94,7 @@ def repro(**options: Any) -> None:
 @click.option("--refresh", is_flag=True, help="Write what is no worse than the baseline; what got worse is still reported (default: only compare).")
 @click.option("--baselines", metavar="DIR", help="Folder of baselines (default: $KERNEL_PARITY_BASELINES, else baselines/ beside the package).")
 @click.option("--platform", help="cuda, rocm or cpu (default: what the device files show).")
-@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets {_CASES}")
+@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets {CASES}")
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes at a time (default: one a device; on a CPU one a core).")
 @click.option("--seed", default=0, show_default=True, help="Seed of the inputs.")
@@ -144,7 +122,7 @@ def probe(**options: Any) -> None:
 @click.option("--json", "json_to", metavar="FILE|-", help="Write the record there as JSON, - for standard output in place of the tables (default: no).")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes (default: one a core, at most 8).")
 @click.option("--platform", help="cuda, rocm or cpu (default: what the device files show).")
-@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets {_CASES}")
+@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets {CASES}")
 def selftest(**options: Any) -> None:
     """Try the harness itself: planted faults and mutants it must find, clean cells it must leave alone; exit 1 when it does not."""
     from harness.commands.selftest import try_harness
@@ -173,7 +151,7 @@ def selftest(**options: Any) -> None:
 @click.option("--add-regression", is_flag=True, help="Append each finding to regressions/found.toml of the cases folder (default: print its row).")
 @click.option("--results", metavar="FILE", help="Write the result line of every cell here, in order (default: none).")
 @click.option("--ledger", help="Ledger file, or 'none' (default: ledger.toml of the cases folder).")
-@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with ledger.toml {_CASES}")
+@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with ledger.toml {CASES}")
 @click.option("--platform", help="cuda, rocm or cpu; cpu includes Triton's interpreter (default: what the device files show).")
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=20.0, show_default=True, help="Seconds a cell may take, compilers apart.")
@@ -189,34 +167,7 @@ def fuzz(**options: Any) -> None:
     sys.exit(search(**options))
 
 
-@cli.command()
-@click.option("--results", multiple=True, metavar="LOG", help="Take what run --timing wrote here, on any machine (default: run and time the preset).")
-@click.option("--append", is_flag=True, help="Pool what is unchanged into the baseline's last machine starts (default: leave it alone).")
-@click.option("--only", multiple=True, metavar="FAMILY|OP|CELL", help="Only these; controls is a family too (default: all that was timed).")
-@click.option("--accept", multiple=True, metavar="CELL=REASON", help="Take this cell although it needs a reason; * is any text (default: none).")
-@click.option("--dry-run", is_flag=True, help="Show what would change and write nothing (default: write).")
-@click.option("--baselines", metavar="DIR", help="Folder of baselines (default: $KERNEL_PARITY_BASELINES, else baselines/ beside the package).")
-@click.option("--start", default="", metavar="NAME", help="Name of the machine start of a log that does not say it (default: what it says).")
-@click.option("--preset", default="baseline", show_default=True, help="What is run and timed without --results; its log is results-PRESET.jsonl.")
-@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Runs over the list, each in a fresh process.")
-@click.option("--ledger", help="Ledger file, or 'none' (default: ledger.toml of the cases folder).")
-@click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets, kernels.toml and ledger.toml {_CASES}")
-@click.option("--platform", help="cuda or rocm (default: what the device files show).")
-@click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds a cell may take, compilers apart.")
-@click.option("--build-timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, help="Seconds a just-in-time build may take.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, every cell (default: a table of what changed).")
-def refresh(**options: Any) -> None:
-    """Make what was timed the baseline: new and confirmed faster cells by themselves; slower, renamed, gone and unclassified ones with a reason.
-
-    Exit 1 where something was refused: a cell that needs a reason, or everything, because a cell is wrong or the device was noisy.
-    """
-    from harness.commands.refresh import refresh_baselines
-
-    sys.exit(refresh_baselines(**options))
-
-
-for _command in (codegen, export, observe, power, routes, symbols):
+for _command in (codegen, export, gate, observe, power, refresh, routes, symbols):
     cli.add_command(_command)
 
 

@@ -7,7 +7,7 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
 
@@ -108,26 +108,31 @@ class Session:
         self._renew(slot)
         return result
 
-    def time(self, cell: Cell, slot: int = 0) -> Result:
-        """One run of a cell that was found right, with the clock. Once a call of an op and provider could not be captured in a graph,
-        all their cells are timed by plain calls, so that they can be compared."""
+    def time(self, cell: Cell, slot: int = 0, *, delay: float = 0.0) -> Result:
+        """One run of a cell that was found right, with the clock, and a delay in microseconds in each launch. Once a call of an op and
+        provider could not be captured in a graph, all their cells are timed by plain calls, so that they can be compared."""
         assert cell.case is not None
         place = cell.op, cell.provider.name
         for _ in range(2):
             why = self._uncaptured.get(place, "")
             mode = "eager" if why else "graph"
-            request = Request(cell.op, cell.case.id, cell.provider.name, cell.platform, self.seed, task=mode, why=why)
+            request = Request(cell.op, cell.case.id, cell.provider.name, cell.platform, self.seed, task=mode, why=why, delay=delay)
             result = self._worker(slot).run(request)
             if result.reason != NO_GRAPH:
                 break
             self._uncaptured[place] = result.detail
         return result
 
-    def time_all(self, cells: Sequence[Cell], done: Callable[[Cell, Result], None], devices: int = 1) -> None:
-        """One run of every cell, with the clock: a fresh process on each device goes over its share of the list, alone on the device."""
+    def time_all(self, cells: Sequence[Cell], done: Callable[[Cell, Result], None], devices: int = 1, *, delays: Mapping[str, float] | None = None) -> None:
+        """One run of every cell, with the clock: a fresh process on each device goes over its share of the list, alone on the device.
+        `delays`: microseconds by cell that each launch is to take longer."""
+        self.renew()
+        self._each(cells, done, devices, lambda cell, slot: self.time(cell, slot, delay=(delays or {}).get(cell.id, 0.0)))
+
+    def renew(self) -> None:
+        """Ends all processes: what comes next runs in fresh ones."""
         for slot in list(self._workers):
             self._renew(slot)
-        self._each(cells, done, devices, self.time)
 
     def kernels(self, cells: Sequence[Cell], slot: int = 0) -> dict[str, tuple[Kernel, ...]]:
         """By cell what a plain call of it launches, under the profiler; without those whose call fails there."""

@@ -84,6 +84,7 @@ class Clockwork:
             "current_stream": lambda: stream,
             "stream": lambda stream: contextlib.nullcontext(),
             "clock_rate": lambda: 1980,
+            "_sleep": lambda cycles: clock.launch(cycles / 1980),
         }.items():
             monkeypatch.setattr(torch.cuda, name, value)
         monkeypatch.setattr(timer, "Flush", lambda device, arch: lambda: clock.launch(60.0))

@@ -170,7 +170,7 @@ def test_padding_is_tried_where_heads_have_a_cliff(session):
     one, workers = session(answers)
     slow, wide = cell("t64-h12-fp32"), cell("t64-h16-fp32")
     results = {slow.id: row(slow, timings=[timed(250.0), timed(251.0)]), wide.id: row(wide, timings=[timed(100.0), timed(101.0)])}
-    timing.remedies(one, [slow, wide], results, runs=2, step=lambda result: None)
+    timing.remedies(one, [slow, wide], results, [slow.id], runs=2, step=lambda result: None)
     assert [asked[:2] for asked in workers.asked] == [("t64-h12-fp32-padheads", task) for task in ("judge", "graph", "graph")]
     assert results[slow.id].remedy == Remedy("padheads", "pass", [104.0, 104.0], pytest.approx(16 / 12, rel=1e-3))
     assert results[wide.id].remedy is None
@@ -181,7 +181,7 @@ def test_a_remedy_that_gives_wrong_numbers_is_not_timed(session):
     one, workers = session(lambda request: Result("", request.op, request.provider, request.case, "mismatch", "cuda", reason="numerics"))
     slow, wide = cell("t64-h12-fp32"), cell("t64-h16-fp32")
     results = {slow.id: row(slow, timings=[timed(250.0), timed(251.0)]), wide.id: row(wide, timings=[timed(100.0), timed(101.0)])}
-    timing.remedies(one, [slow, wide], results, runs=2, step=lambda result: None)
+    timing.remedies(one, [slow, wide], results, [slow.id], runs=2, step=lambda result: None)
     assert results[slow.id].remedy == Remedy("padheads", "mismatch", [], pytest.approx(16 / 12, rel=1e-3))
     assert "padheads: mismatch" in timing.tables(list(results.values()))
     assert len(workers.asked) == 1

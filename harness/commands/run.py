@@ -26,6 +26,8 @@ from harness.store.ledger import Ledger, Verdict, load_ledger
 from harness.store.results import Result, ResultLog, read
 from harness.words import plural
 
+Row = tuple[Result, Verdict]
+
 
 def selection_of(options: dict[str, Any]) -> Selection:
     """The selection that command-line options describe; loads the plugins first."""
@@ -66,65 +68,87 @@ def run_cells(**options: Any) -> int:
     _print(rows, selection, options)
     if left and not options["as_json"]:
         elapsed = time.monotonic() - began
-        workers = _workers(selection, options)
-        click.echo(f"{plural(left, 'row')} in {elapsed:.1f} s, {60 * left / elapsed:.0f} a minute, {plural(workers, 'worker')}")
-    return _code([verdict for _, verdict in rows])
+        click.echo(f"{plural(left, 'row')} in {elapsed:.1f} s, {60 * left / elapsed:.0f} a minute, {plural(_workers(selection, options), 'worker')}")
+    return code_of([verdict for _, verdict in rows])
 
 
-def rows_of(selection: Selection, ledger: Ledger, options: dict[str, Any]) -> tuple[list[tuple[Result, Verdict]], int]:
+def rows_of(selection: Selection, ledger: Ledger, options: dict[str, Any]) -> tuple[list[Row], int]:
     """Runs the selection into the results file, with times where the options ask for them: every row with its verdict, in order, and how
     many had not been run before. Progress goes to stderr."""
     if options["timing"]:
         timing.refuse_without_device(selection.machine)
     cells = select(selection)
-    path = Path(options["results"])
-    session = Session(selection.machine, plugins=tuple(options["plugins"]), limits=Limits(options["timeout"], options["build_timeout"]), seed=options["seed"])
-    with ResultLog(path, resume=options["resume"]) as log, session:
-        before = _finished(path, cells, options["seed"], session) if options["resume"] else {}
-        rows = [(result, ledger.judge(result)) for result in before.values()]
-        left = [cell for cell in cells if cell.id not in before]
-        if not options["as_json"]:
-            _header(selection, cells, len(cells) - len(left))
-        progress = _Progress(len(left))
-
-        def done(cell: Cell, result: Result) -> None:
-            result.notes += regressions.notes(selection.cases_dir, result.op, result.case)
-            log.append(result)
-            verdict = ledger.judge(result)
-            rows.append((result, verdict))
-            progress.step(verdict)
-
-        session.run_all(left, done, _workers(selection, options))
-        progress.end()
+    with ResultLog(Path(options["results"]), resume=options["resume"]) as log, opened(selection, options) as session:
+        rows, left = sweep(session, log, cells, selection, ledger, options)
         if options["timing"]:
             rows += _timed(session, cells, {result.cell: result for result, _ in rows}, ledger, log, options)
-    place = {cell.id: number for number, cell in enumerate(cells)}
-    rows.sort(key=lambda row: place[row[0].cell])
-    return rows, len(left)
+    return in_order(rows, cells), left
+
+
+def opened(selection: Selection, options: dict[str, Any]) -> Session:
+    """The workers that the options ask for."""
+    limits = Limits(options["timeout"], options["build_timeout"])
+    return Session(selection.machine, plugins=tuple(options["plugins"]), limits=limits, seed=options["seed"])
 
 
 def _workers(selection: Selection, options: dict[str, Any]) -> int:
     return options["workers"] or (os.cpu_count() or 1 if selection.machine == "cpu" else device_count(selection.machine))
 
 
-def _timed(
-    session: Session, cells: list[Cell], results: dict[str, Result], ledger: Ledger, log: ResultLog, options: dict[str, Any]
-) -> list[tuple[Result, Verdict]]:
-    """Times what is right. What then ends otherwise than the ledger says, as rows of their own; in the log such a row has the runs before it."""
+def sweep(session: Session, log: ResultLog, cells: list[Cell], selection: Selection, ledger: Ledger, options: dict[str, Any]) -> tuple[list[Row], int]:
+    """Runs each cell that the log does not have yet, judges it, and writes its row as it ends: all rows, and how many were run."""
+    before = _finished(log.path, cells, options["seed"], session) if options["resume"] else {}
+    rows = [(result, ledger.judge(result)) for result in before.values()]
+    left = [cell for cell in cells if cell.id not in before]
+    if not options["as_json"]:
+        _header(selection, cells, len(cells) - len(left))
+    progress = Progress(len(left))
+
+    def done(cell: Cell, result: Result) -> None:
+        result.notes += regressions.notes(selection.cases_dir, result.op, result.case)
+        log.append(result)
+        verdict = ledger.judge(result)
+        rows.append((result, verdict))
+        progress.step(verdict)
+
+    session.run_all(left, done, _workers(selection, options))
+    progress.end()
+    return rows, len(left)
+
+
+def in_order(rows: list[Row], cells: list[Cell]) -> list[Row]:
+    """The rows in the order of the cells."""
+    place = {cell.id: number for number, cell in enumerate(cells)}
+    return sorted(rows, key=lambda row: place[row[0].cell])
+
+
+def _timed(session: Session, cells: list[Cell], results: dict[str, Result], ledger: Ledger, log: ResultLog, options: dict[str, Any]) -> list[Row]:
+    """Times what is right. What then ends otherwise than the ledger says, as rows of their own."""
     runs, devices = options["runs"], options.get("devices") or device_count(session.machine)
     left = timing.timeable(cells, results, runs)
-    progress = _Progress(sum(map(len, left)) + len(left[-1]))
+    progress = Progress(sum(map(len, left)) + len(left[-1]))
 
     def step(result: Result) -> None:
         log.append(result)
         progress.step(ledger.judge(result))
 
-    failed = [(result, ledger.judge(result)) for result in timing.take(session, cells, results, runs=runs, step=step, devices=devices)]
-    for result, _ in failed:
+    failed = timing.take(session, cells, results, runs=runs, step=step, devices=devices)
+    keep(failed, results, log)
+    progress.end()
+    return unlike(failed, ledger)
+
+
+def keep(failed: list[Result], results: dict[str, Result], log: ResultLog) -> None:
+    """Writes the rows of what could not be timed, with the runs before it: what goes on from the log does not run into it again."""
+    for result in failed:
         before = results[result.cell]
         log.append(msgspec.structs.replace(result, timings=before.timings, values=before.values))
-    progress.end()
-    return [(result, verdict) for result, verdict in failed if verdict.bad or verdict.kind == "error"]
+
+
+def unlike(failed: list[Result], ledger: Ledger) -> list[Row]:
+    """Of what could not be timed, the rows that are not as the ledger says."""
+    judged = [(result, ledger.judge(result)) for result in failed]
+    return [(result, verdict) for result, verdict in judged if verdict.bad or verdict.kind == "error"]
 
 
 def _finished(path: Path, cells: list[Cell], seed: int, session: Session) -> dict[str, Result]:
@@ -148,7 +172,7 @@ def _same(path: Path, what: str, then: dict[str, str], now: dict[str, str], keys
             raise UsageError(f"{path} holds results of {'other versions' if what == 'versions' else 'another device'} ({change}); give another --results")
 
 
-def _code(verdicts: list[Verdict]) -> int:
+def code_of(verdicts: list[Verdict]) -> int:
     if any(verdict.kind == "error" for verdict in verdicts):
         return 3
     return 1 if any(verdict.bad for verdict in verdicts) else 0
@@ -160,7 +184,7 @@ def _header(selection: Selection, cells: list[Cell], kept: int) -> None:
     click.echo(f"{selection_words(selection)} on {selection.machine}: {plural(len(cells), 'cell')}{again}; {libraries}", err=True)
 
 
-def _print(rows: list[tuple[Result, Verdict]], selection: Selection, options: dict[str, Any]) -> None:
+def _print(rows: list[Row], selection: Selection, options: dict[str, Any]) -> None:
     if options["as_json"]:
         for result, verdict in rows:
             line = {**msgspec.to_builtins(result), "verdict": verdict.kind, "verdict_why": verdict.why}
@@ -184,7 +208,7 @@ def _print(rows: list[tuple[Result, Verdict]], selection: Selection, options: di
         click.echo("\n" + report.harness_share(result for result, _ in rows))
 
 
-class _Progress:
+class Progress:
     """A counter on stderr: rewritten in place on a terminal, a line every ten seconds elsewhere."""
 
     def __init__(self, total: int) -> None:

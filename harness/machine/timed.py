@@ -14,6 +14,7 @@ import torch
 from harness.contracts import Case, Inputs, Op, make_inputs, op
 from harness.machine.classify import classify, poisons, words_of
 from harness.machine.clock import Timer
+from harness.machine.delay import delayed
 from harness.machine.graphs import NoGraph, capture
 from harness.machine.kernels import profiled
 from harness.machine.memory import Scratch
@@ -61,8 +62,11 @@ class Stopwatch:
         self._bench = bench
         self._timer: Timer | None = None
 
-    def run(self, case: Case, provider: Provider, platform: str, seed: int = 0, *, mode: str = "graph", why: str = "") -> tuple[Result, bool]:
-        """The cell with its timing, or with what came in the way, and whether the process is of further use. `mode` as in `Timing`.
+    def run(
+        self, case: Case, provider: Provider, platform: str, seed: int = 0, *, mode: str = "graph", why: str = "", delay: float = 0.0
+    ) -> tuple[Result, bool]:
+        """The cell with its timing, or with what came in the way, and whether the process is of further use. `mode` as in `Timing`;
+        `delay`: microseconds that the device waits in every launch on top.
 
         A call that no graph takes is `unsupported`, `no graph`: the process is then of no more use, and a fresh one should be asked for
         plain calls with that as the reason `why`.
@@ -70,7 +74,7 @@ class Stopwatch:
         result = self._bench.row(case, provider, platform, seed)
         shares, healthy = Shares(), True
         try:
-            result.timings = [self._time(case, provider, seed, mode=mode, why=why)]
+            result.timings = [self._time(case, provider, seed, mode=mode, why=why, delay=delay)]
         except NoGraph as error:
             result.status, result.reason, result.detail = "unsupported", NO_GRAPH, str(error)
             healthy = False
@@ -89,7 +93,7 @@ class Stopwatch:
 
         return profiled([partial(prepared, *cell) for cell in cells])
 
-    def _time(self, case: Case, provider: Provider, seed: int, *, mode: str, why: str) -> Timing:
+    def _time(self, case: Case, provider: Provider, seed: int, *, mode: str, why: str, delay: float) -> Timing:
         device = self._bench.device
         self._timer = self._timer or Timer(device.string, device.facts["arch"])
         declared = op(case.op)
@@ -98,7 +102,8 @@ class Stopwatch:
             inputs += [make_inputs(case, device.string, seed) for _ in range(_SETS - 1)]
         self._bench.begun()
         sets = [_Set(declared, x, provider, device.string) for x in inputs]
-        launches = [capture(one.run)[0].replay for one in sets] if mode == "graph" else [one.run for one in sets]
+        calls = [delayed(one.run, delay) for one in sets]
+        launches = [capture(call)[0].replay for call in calls] if mode == "graph" else calls
 
         def restore() -> None:
             for one in sets:

@@ -28,7 +28,8 @@ NO_GRAPH = "no graph"  # the reason of a timed cell whose call cannot be capture
 class Request(msgspec.Struct):
     """One cell to run. `gates` False: a case that the library's own dispatch is known to refuse is tried all the same. `rivals`: the
     outputs are judged by the rules of others too. `task`: `judge` the outputs, or take the time of a cell that was found right, by
-    replays of a `graph` or by plain calls, `eager`, for the reason `why`. A list of requests asks which kernels each launches."""
+    replays of a `graph` or by plain calls, `eager`, for the reason `why`, each with a `delay` in microseconds on the device. A list of
+    requests asks which kernels each launches."""
 
     op: str
     case: str
@@ -39,6 +40,7 @@ class Request(msgspec.Struct):
     rivals: bool = False
     task: str = "judge"
     why: str = ""
+    delay: float = 0.0
 
 
 class Hello(msgspec.Struct):
@@ -105,7 +107,8 @@ def _answer(bench: Bench, stopwatch: Stopwatch, request: Request) -> tuple[Resul
     try:
         case = op(request.op).axes.parse(request.case)
         if request.task != "judge":
-            return stopwatch.run(case, providers()[request.op, request.provider], request.platform, request.seed, mode=request.task, why=request.why)
+            made, how = providers()[request.op, request.provider], {"mode": request.task, "why": request.why}
+            return stopwatch.run(case, made, request.platform, request.seed, **how, delay=request.delay)
         return bench.run(case, providers()[request.op, request.provider], request.platform, request.seed, gates=request.gates, rivals=request.rivals)
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)

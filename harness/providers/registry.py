@@ -11,6 +11,7 @@ from harness.contracts import Case, op
 from harness.contracts.inputs import FLAVOURS, flavour_of
 from harness.contracts.registry import import_all
 from harness.errors import UsageError
+from harness.providers import launched
 from harness.providers.libraries import LIBRARIES, PROMISES, Library
 
 PLATFORMS = ("cuda", "rocm", "interpret", "cpu")
@@ -29,8 +30,9 @@ class Provider:
     gate       None, or a function of the case and the architecture ("" where it is not known): the check of the library's own dispatch
                that refuses the case there, or None
     promises   relations that hold to the bit: `repeat`, `slots`, `alone`, `process`; the others are held to error budgets
-    kernels    None, or a function of the case and the architecture: names of kernels that must run (each the beginning of a name, or
-               part of one)
+    kernels    None, or a function of the case and the architecture: patterns (regular expressions) of kernels that must run, each of
+               them; without it kernels.toml says
+    never      patterns of kernels that must not run
     variant    another call of a kernel that some provider of the op calls already: not run in `smoke` unless it is named
     """
 
@@ -46,6 +48,7 @@ class Provider:
     doc: str
     gate: Callable[[Case, str], str | None] | None = None
     kernels: Callable[[Case, str], tuple[str, ...]] | None = None
+    never: tuple[str, ...] = ()
     promises: frozenset[str] = frozenset()
     variant: bool = False
 
@@ -54,8 +57,8 @@ class Provider:
         return self.gate(case, arch) if self.gate else None
 
     def expected_kernels(self, case: Case, arch: str) -> tuple[str, ...]:
-        """Names of kernels of which a profile must hold each; empty where nothing is known."""
-        return self.kernels(case, arch) if self.kernels else ()
+        """Patterns of kernels of which a profile must hold each; empty where nothing is known."""
+        return self.kernels(case, arch) if self.kernels else launched.must(self.name, self.op, arch)
 
     def semantics_on(self, platform: str) -> Mapping[str, str]:
         """The semantics there: without a device there is no tf32."""
@@ -114,6 +117,7 @@ def implements(
     notes: tuple[str, ...] = (),
     gate: Callable[[Case, str], str | None] | None = None,
     kernels: Callable[[Case, str], tuple[str, ...]] | None = None,
+    never: tuple[str, ...] = (),
     promises: Collection[str] | None = None,
     variant: bool = False,
 ) -> Callable[[Any], Any]:
@@ -146,6 +150,7 @@ def implements(
             doc=(made.__doc__ or "").strip().split("\n")[0],
             gate=gate,
             kernels=kernels,
+            never=never or launched.never(name or library, op_name),
             promises=frozenset(known.promises if promises is None else promises),
             variant=variant,
         )

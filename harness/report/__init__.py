@@ -6,7 +6,7 @@ from harness.report.replayed import replayed
 from harness.report.searched import found, searched
 from harness.report.selftest import selftest
 from harness.report.tables import harness_share, least, power, summary, totals
-from harness.report.timed import cliffs, gaps, timed
+from harness.report.timed import cliffs, gaps, padded, timed
 
 __all__ = [
     "cliffs",
@@ -15,6 +15,7 @@ __all__ = [
     "gaps",
     "harness_share",
     "least",
+    "padded",
     "power",
     "refreshed",
     "refreshed_record",

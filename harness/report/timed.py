@@ -57,14 +57,17 @@ def cliffs(found: Sequence[Cliff], tried: Mapping[str, Remedy]) -> str:
 
 def _tried(cliff: Cliff, tried: Mapping[str, Remedy]) -> str:
     remedy = tried.get(cliff.small.cell)
-    if remedy is None:
-        return "-"
+    return "-" if remedy is None else padded(median(cliff.small.medians), remedy)
+
+
+def padded(us: float, remedy: Remedy) -> str:
+    """What a remedy gives a call of so many microseconds, in words."""
     if remedy.status != "pass":
         return f"{remedy.law}: {remedy.status}"
     if not remedy.us:
         return f"{remedy.law}: right, not timed"
-    us = median(remedy.us)
-    return f"{remedy.law}: right, {us:.2f} us, {median(cliff.small.medians) / us:.2f} times as fast with {remedy.flops:.2f} of the arithmetic"
+    then = median(remedy.us)
+    return f"{remedy.law}: right, {then:.2f} us, {us / then:.2f} times as fast with {remedy.flops:.2f} of the arithmetic"
 
 
 def gaps(found: Sequence[Gap], most: int = 30) -> str:

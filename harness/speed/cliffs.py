@@ -69,6 +69,15 @@ def cliffs(timed: Iterable[Place], pad: Callable[[Place, Place], float], *, plai
     return sorted(steepest.values(), key=lambda cliff: -cliff.bound)
 
 
+def doubtful(timed: Iterable[Place], pad: Callable[[Place, Place], float], accepted: Callable[[Place], bool], *, plain: str = "random") -> set[str]:
+    """The cells at both ends of steps whose ratio is above `STEP` in the runs there are, but for those whose smaller cell is accepted."""
+    found: set[str] = set()
+    for small, neighbour, _ in neighbours(timed, plain):
+        if not accepted(small) and float(np.mean(_log_ratios(small, neighbour, pad(small, neighbour)))) > math.log(STEP):
+            found |= {small.cell, neighbour.cell}
+    return found
+
+
 def neighbours(timed: Iterable[Place], plain: str) -> Iterator[tuple[Place, Place, str]]:
     """(small, neighbour, axis) of every two cells of one op, provider and mode that differ on one axis, by which the first lies inside
     the second."""

@@ -95,7 +95,7 @@ def _one(rows: Sequence[Result], start: str, place: str, families: Families) -> 
             one.cells[result.cell] = cell
         if strange := _unclassified(result.timings, families):
             one.unclassified[result.cell] = strange
-    one.controls.update(_controls(timed))
+    one.controls.update(controls_of(timed))
     return one
 
 
@@ -108,7 +108,7 @@ def _unclassified(timings: Iterable[Timing], families: Families) -> list[str]:
     return list(dict.fromkeys(kernel_family(name) for name in names if families.of(name) is None))
 
 
-def _controls(timed: Iterable[Result]) -> dict[str, Cell]:
+def controls_of(timed: Iterable[Result]) -> dict[str, Cell]:
     """The controls as cells. Their mode is that of graphs: no host stands in their time, and graphs are what they are held beside."""
     found: dict[str, dict[int, list[float]]] = {}
     for result in timed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.contracts import Case
@@ -21,7 +21,7 @@ def _named() -> dict[str, dict[str, list[str]]]:
 
 def always(entry: str) -> Kernels:
     """Of an entry point whose kernel does not depend on the case."""
-    return lambda case, arch: tuple(_named()[entry]["must"])
+    return lambda case, arch: _any(_named()[entry]["must"])
 
 
 def split_decode(heads: Callable[[int], int]) -> Kernels:
@@ -74,7 +74,7 @@ def varlen(dims: Callable[[Case], tuple[int, int]], flag: Callable[[Case], str])
     def named(case: Case, arch: str) -> tuple[str, ...]:
         for row in facts_here().data["tables"]["varlen"]:
             if (row["arch"], row["dtype"], tuple(row["dims"]), row["flag"]) == (arch, case.dtype, dims(case), flag(case)):
-                return tuple(_named()[row["route"]]["must"])
+                return _any(_named()[row["route"]]["must"])
         return ()
 
     return named
@@ -85,4 +85,9 @@ def paged_asm(case: Case, arch: str) -> tuple[str, ...]:
     group, (q, kv) = case.heads // case.kv_heads, flavours(case)
     wanted = {group, -(-group // 8) * 8}
     rows = facts_here().data["tables"]["pa"]
-    return tuple(row["kernel"] for row in rows if (row["arch"], row["q"], row["kv"]) == (arch, q, kv) and row["group"] in wanted)
+    return _any([row["kernel"] for row in rows if (row["arch"], row["q"], row["kv"]) == (arch, q, kv) and row["group"] in wanted])
+
+
+def _any(names: Sequence[str]) -> tuple[str, ...]:
+    """One pattern that any of the names fits, or nothing of none."""
+    return ("|".join(names),) if names else ()

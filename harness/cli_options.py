@@ -1,0 +1,33 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+CASES = "(default: $KERNEL_PARITY_CASES, else cases/ beside the package)."
+_SELECT: tuple[Callable[[Any], Any], ...] = (
+    click.option(
+        "--preset",
+        default="smoke",
+        show_default=True,
+        help="Cases: smoke (CPU, minutes), pr (one GPU, minutes), nightly, regressions (public bugs), baseline (timed).",
+    ),
+    click.option("--op", "ops", multiple=True, metavar="OP[,OP]", help="Only these ops (default: all)."),
+    click.option("--provider", "providers", multiple=True, metavar="NAME[,NAME]", help="Only these providers (default: all)."),
+    click.option("--model", help="Exactly the shapes of this model instead of a preset (default: none)."),
+    click.option("--tp", default=1, show_default=True, help="Tensor parallelism for --model."),
+    click.option("--platform", help="cuda, rocm or cpu; cpu includes Triton's interpreter (default: what the device files show)."),
+    click.option("--shard", default="", metavar="I/N", help="Part I of N of the cells (default: all of them)."),
+    click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets, models.toml and ledger.toml {CASES}"),
+    click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only)."),
+)
+
+
+def selecting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that choose cells."""
+    for option in reversed(_SELECT):
+        command = option(command)
+    return command
