@@ -13,6 +13,7 @@ import click
 
 from harness import __version__
 from harness.cli_offline import codegen, export, observe, power, routes, symbols
+from harness.cli_versions import bisect
 
 _CASES = "(default: $KERNEL_PARITY_CASES, else cases/ beside the package)."
 _SELECT: tuple[Callable[[Any], Any], ...] = (
@@ -186,7 +187,7 @@ def fuzz(**options: Any) -> None:
     sys.exit(search(**options))
 
 
-for _command in (codegen, export, observe, power, routes, symbols):
+for _command in (bisect, codegen, export, observe, power, routes, symbols):
     cli.add_command(_command)
 
 
