@@ -12,7 +12,7 @@ import pytest
 import torch
 from clockwork import Clockwork
 
-from harness import plugin
+from harness import plugin, plugin_desk
 from harness.commands import run as _run  # noqa: F401  # before pytester takes note of what is imported
 from harness.errors import HarnessError
 from harness.machine import desk as desks

@@ -17,7 +17,7 @@ from harness.plugins import load_plugins
 from harness.report import bisected
 from harness.search.grades import GRADES, Grade
 from harness.search.versions import first_change
-from harness.selection import Selection, select
+from harness.selection import Cell, find_cell, standing
 from harness.store.results import Result
 
 Row = dict[str, Any]
@@ -69,12 +69,15 @@ def bisect_versions(**options: Any) -> int:
     machine = machine_platform(options["platform"])
     load_plugins(options["plugins"])
     against = options["against"]
-    (cell,) = select(Selection(cells=(options["cell"],), machine=machine))
-    if cell.status:
-        raise UsageError(f"{cell.id} is {cell.status} here: {cell.why}")
+    provider, case = find_cell(options["cell"])
+    package = options["package"] or provider.library.distribution
+    platform, status, why = standing(provider, machine)
+    brought = status == "absent" and package == provider.library.distribution  # by each version that is tried
+    if reason := ("" if brought else why) or provider.declines(case, platform):
+        raise UsageError(f"{options['cell']} cannot run here: {reason}")
+    cell = Cell(provider.op, provider, case, platform)
     if against != "status":
         refuse_without_device(machine, f"--against {against}")
-    package = options["package"] or cell.provider.library.distribution
     index = Index(package, options["index"] or "", options["find_links"] or "")
     limits = (f"--timeout={options['timeout']}", f"--build-timeout={options['build_timeout']}")
     trial = Trial(cell, index, machine, options["seed"], tuple(options["plugins"]), (*timing_options(against, options["runs"]), *limits), options["fresh"])

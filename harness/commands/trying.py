@@ -29,6 +29,7 @@ _HARNESS = Path(harness.__file__).resolve().parent
 _STAND_IN = "harness.commands.stand_in"
 _ABSENT = re.compile(r"[Nn]o module (?:named )?'?([\w.]+)'?")
 _NOT_HERE = ("absent", "unsupported", "error")
+_UNCALLED = ("missing", "crash", "refused")  # of which the reason may be that the package does not import here
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Trial:
             write_whole(path, encode(found) + b"\n")
         if found.status in _NOT_HERE:
             raise Untestable(f"{found.status}: {(found.detail or found.reason).splitlines()[0][:300]}")
-        if found.status != "pass":
+        if found.status in _UNCALLED:
             self._imports(version, found)
         return found, kept
 
@@ -113,7 +114,7 @@ class Trial:
 
     def _imports(self, version: str, found: Result) -> None:
         """Raises Untestable where what the cell ended with says only that something else is not installed here."""
-        absent = _foreign(found.detail, self.module) if found.status in ("missing", "crash") else ""
+        absent = _foreign(found.detail, self.module)
         if not absent:
             code = f"import {_STAND_IN}, {self.module}"
             environment = {**self._environment(self.index.install(version)), **worker_environment(self.machine)}

@@ -98,7 +98,7 @@ class Index:
 
     def _options(self) -> list[str]:
         if self.folder:
-            return ["--no-index", f"--find-links={self.folder}"]
+            return ["--isolated", "--no-index", f"--find-links={self.folder}"]  # else pip's own settings may name further folders
         return [f"--index-url={self.url}"] if self.url else []
 
 
