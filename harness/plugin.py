@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from harness.errors import HarnessError, UsageError
 from harness.selection import Cell
 
+if TYPE_CHECKING:
+    from harness.plugin_desk import DeskMode
+    from harness.plugin_timing import TimedCells
+
 _STATE = pytest.StashKey["_State"]()
 _BROKEN = pytest.StashKey[bool]()
+_DESK: pytest.StashKey[DeskMode] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,6 +37,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--input-seed", type=int, default=0, help="Seed of the inputs (default: 0).")
     group.addoption("--build-timeout", type=float, default=900.0, help="Seconds a just-in-time build may take (default: 900).")
     group.addoption("--cell-timeout", type=float, default=60.0, help="Seconds a cell may take, compilers apart (default: 60).")
+    group.addoption("--timing", action="store_true", help="Then time on the device what is right, and print the times (default: off).")
+    group.addoption("--runs", type=int, default=3, help="With --timing: runs over the cells, each in a fresh process (default: 3).")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuses what --timing does not go with, and turns desk mode on with pytest-benchmark's own --benchmark-only."""
+    try:
+        if config.getoption("--timing"):
+            from harness.plugin_timing import refuse
+
+            refuse(config)
+        elif config.getoption("benchmark_only", False):
+            from harness.plugin_desk import DeskMode
+
+            config.stash[_DESK] = DeskMode(config)
+            config.pluginmanager.register(config.stash[_DESK], "kernel-parity-desk")
+    except UsageError as error:
+        pytest.exit(str(error), returncode=error.exit_code)
 
 
 class _State:
@@ -47,6 +70,7 @@ class _State:
 
         get = config.getoption
         machine = machine_platform(get("--platform"))
+        self.desk = config.stash.get(_DESK, None)
         options = {
             "preset": get("--preset") or ("smoke" if machine == "cpu" else "pr"),
             "ops": get("--op"),
@@ -77,6 +101,16 @@ class _State:
         # of pytest-xdist the controller holds the file for its workers
         self.log = ResultLog(Path(results), resume=bool(worker), alone=not worker) if results and not config.option.collectonly else None
         self.broken = False
+        self.timed = self._timed(config)
+
+    def _timed(self, config: pytest.Config) -> TimedCells | None:
+        if not config.getoption("--timing"):
+            return None
+        from harness.plugin_timing import TimedCells
+
+        timed = TimedCells(self.session, self.ledger, self.log, config.getoption("--runs"))
+        config.pluginmanager.register(timed, "kernel-parity-timing")
+        return timed
 
     def close(self) -> None:
         self.session.close()
@@ -149,12 +183,14 @@ def judge(request: pytest.FixtureRequest) -> Callable[[Cell], None]:
         from harness import regressions, report
 
         try:
-            result = state.session.run(cell)
+            result = state.desk.run(cell) if state.desk else state.session.run(cell)
             result.notes += regressions.notes(state.folder, result.op, result.case)
             if state.log:
                 state.log.append(result)
         except HarnessError as error:
             pytest.exit(str(error), returncode=error.exit_code)
+        if state.timed:
+            state.timed.judged(request.node, cell, result)
         verdict = state.ledger.judge(result)
         if verdict.bad or verdict.kind == "error":
             state.broken |= verdict.kind == "error"
@@ -163,6 +199,8 @@ def judge(request: pytest.FixtureRequest) -> Callable[[Cell], None]:
             pytest.xfail(f"{result.status} {result.reason}: {verdict.why}")
         if result.status != "pass":
             pytest.skip(f"{result.status}: {result.detail.splitlines()[0] if result.detail else result.reason}")
+        if state.desk:
+            state.desk.measure(cell, result, request.getfixturevalue("benchmark"))
 
     return run
 

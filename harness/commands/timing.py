@@ -22,10 +22,10 @@ PADDED = "padheads"  # the law that is a remedy
 _PROFILED = 64  # cells in one session of the profiler
 
 
-def refuse_without_device(machine: str) -> None:
-    """Raises UsageError where a time would mean nothing."""
+def refuse_without_device(machine: str, option: str = "--timing") -> None:
+    """Raises UsageError where a time would mean nothing; `option` is what asked for one."""
     if machine == "cpu":
-        raise UsageError("--timing needs a GPU: on a CPU and in Triton's interpreter no time says anything about a kernel")
+        raise UsageError(f"{option} needs a GPU: on a CPU and in Triton's interpreter no time says anything about a kernel")
 
 
 def timeable(cells: list[Cell], results: dict[str, Result], runs: int) -> list[list[Cell]]:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from harness.contracts import Case, Inputs, Op, make_inputs, op
 from harness.machine.classify import classify, poisons, words_of
@@ -18,6 +17,7 @@ from harness.machine.delay import delayed
 from harness.machine.graphs import NoGraph, capture
 from harness.machine.kernels import profiled
 from harness.machine.memory import Scratch
+from harness.machine.platforms import Device, synchronise
 from harness.machine.remedy import Padded
 from harness.machine.shares import Shares
 from harness.machine.worker import NO_GRAPH
@@ -33,19 +33,19 @@ _SETS = 2  # of inputs, in turn, so that no launch finds its own data where the 
 _SET_BYTES = 4 << 30  # that all sets together may take; one set where they would take more
 
 
-class _Set:
+class Ready:
     """One prepared call on inputs of its own, which lie in memory as those of the judged call did; of a case with a law about head counts
     the varied call."""
 
-    def __init__(self, declared: Op, x: Inputs, provider: Provider, device: str) -> None:
-        scratch = Scratch(device)
+    def __init__(self, declared: Op, x: Inputs, provider: Provider, device: Device) -> None:
+        scratch = Scratch(device.string)
         self._changed = [(scratch.copy(getattr(x, name)), getattr(x, name)) for name in declared.mutates]
         mine = x.copy_with(**{name: copy for name, (copy, _) in zip(declared.mutates, self._changed, strict=True)})
         law = declared.relation(x.case)
         made = Padded(declared, law, provider.make()) if law else provider.make()
         began = time.perf_counter()
         made.prepare(mine, scratch)
-        torch.cuda.synchronize()
+        synchronise(device)
         self.plan = 1e6 * (time.perf_counter() - began)
         self.run: Callable[[], Any] = made.run
 
@@ -89,7 +89,7 @@ class Stopwatch:
         """What plain calls of the cells (with their seeds) launch, in one session of the profiler. Raises what a call raises."""
 
         def prepared(case: Case, provider: Provider, seed: int) -> Callable[[], Any]:
-            return _Set(op(case.op), make_inputs(case, self._bench.device.string, seed), provider, self._bench.device.string).run
+            return Ready(op(case.op), make_inputs(case, self._bench.device.string, seed), provider, self._bench.device).run
 
         return profiled([partial(prepared, *cell) for cell in cells])
 
@@ -101,7 +101,7 @@ class Stopwatch:
         if sum(tensor.nbytes for _, tensor in inputs[0].tensors()) * _SETS <= _SET_BYTES:
             inputs += [make_inputs(case, device.string, seed) for _ in range(_SETS - 1)]
         self._bench.begun()
-        sets = [_Set(declared, x, provider, device.string) for x in inputs]
+        sets = [Ready(declared, x, provider, device) for x in inputs]
         calls = [delayed(one.run, delay) for one in sets]
         launches = [capture(call)[0].replay for call in calls] if mode == "graph" else calls
 

@@ -8,4 +8,7 @@ kept        the failures of earlier runs, tried first
 campaign    all the searches of a run, in turns
 bounds      what of an axis a run searches, as the command line says it
 regression  a failure as a row of cases/regressions/
+
+versions    where in a list of versions something changed
+grades      by what `bisect` tells versions apart: verdict, kernels, time
 """
