@@ -51,7 +51,7 @@ def faults(plain: Plain, module: str, syntax: ast.Module) -> set[Fault]:
 def _dead(plain: Plain, module: str, qualname: str, function: Function, owner: ast.ClassDef | None) -> bool:
     """Whether nothing calls the function: no other mention of its name, a method for another platform, a back end of another vendor."""
     name, scenario = function.name, plain.scenario
-    if _FOREIGN.search(module) or _FOREIGN.search(qualname) or name in scenario.never:
+    if _FOREIGN.search(module) or _FOREIGN.search(qualname.rpartition(".")[0]) or name in scenario.never:
         return True
     twin = scenario.twin.get(name)
     if twin and owner and any(getattr(node, "name", "") == twin for node in owner.body):
