@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from harness.contracts._torch import torch
@@ -12,7 +13,7 @@ from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.registry import Semantics, Work, contract
 from harness.contracts.sampling.distributions import logits
 from harness.contracts.sampling.drawing import AGAIN
-from harness.contracts.speculative import emitted
+from harness.contracts.speculative import emitted, noise
 from harness.contracts.speculative.chain import BATCH, SLOTS, VOCAB
 from harness.contracts.speculative.chain_rules import stops
 from harness.contracts.speculative.walk import Said
@@ -21,6 +22,8 @@ from harness.words import plural
 STRIDE = 5  # from one token of a draft row to the next
 HEATS = (1.0, 0.5, 2.0)  # times the case's temperature, request by request
 CLOSE = 1e-4  # relative: p and q nearer than this may compare either way
+NEAR = 2e-5  # the same for p and q of declared noise, whose rounding alone is left
+HAIR = 1e-4  # relative: by how much a level row decides
 
 
 @contract("speculative")
@@ -34,6 +37,10 @@ class dspark_accept_sampling:
     values `near`: each target row is its draft row, of any shape, less a share that one token gains; so that token is surely accepted, the
     token that is ruled out surely rejected and the gaining one alone left, while no logit or log-sum-exp may be off by more than the share.
     Temperatures differ from request to request.
+    values `level`: by noise `counter` each draft is accepted or rejected by a hair, and of what a row leaves all tokens would have one score but
+    for a hair that one of them has more; so a random number that is a little off decides otherwise.
+    noise `counter` and `torch`: the coins and the Gumbel noise follow from noise_key and noise_step, int64 [1], which are not used otherwise
+    (`contracts.speculative.noise`); rounding alone may decide between neighbours.
     """
 
     axes = (
@@ -42,8 +49,8 @@ class dspark_accept_sampling:
         VOCAB,
         words(
             "values",
-            ("random", "decided", "accepted", "rejected", "drawn", "near"),
-            "possible, certain, all, none; requests alike; certain by a little",
+            ("random", "decided", "accepted", "rejected", "drawn", "near", "level"),
+            "possible, certain, all, none; requests alike; certain by a little; decided by a little by the noise",
             default="random",
         ),
         number("spread", "w", "log2 of the tokens a draft row holds; 0: certain of its token", default=3, least=0, search=(0, 12)),
@@ -51,6 +58,7 @@ class dspark_accept_sampling:
         words("cut", ("whole", "cut"), "verify every slot, or a hashed number of them", default="whole"),
     )
     outputs = ("correct_len", "bonus", "cap_trim_lens")
+    semantics = {"noise": ("any", "counter", "torch")}
 
     def impossible(self, case: Case) -> str | None:
         """Why there is no such case, or None."""
@@ -58,6 +66,8 @@ class dspark_accept_sampling:
             return "a chain without drafts has nothing to verify"
         if case.values == "near" and (case.vocab < 4 or not case.spread):
             return "a draft row near its target holds at least 4 tokens"
+        if case.values == "level" and case.vocab < (1 << case.spread) + 2:
+            return "a level row holds two tokens that its draft row does not"
         if case.vocab < 2 and case.values in ("rejected", "decided"):
             return "a draft of the only token cannot be ruled out"
         if 1 << case.spread > case.vocab // math.gcd(STRIDE, case.vocab):
@@ -70,6 +80,8 @@ class dspark_accept_sampling:
             return self._alike(case, draw, rows, draw.integers(case.slots - 1, low=0, high=case.vocab))
         if case.values == "near":
             return _near(case, draw)
+        if case.values == "level":
+            return _level(case, draw)
         batch, slots, vocab = case.batch, case.slots, case.vocab
         tokens = draw.integers(batch, slots, low=0, high=vocab)
         rows = logits(draw, batch * slots, vocab, "random").view(batch, slots, vocab)
@@ -79,13 +91,13 @@ class dspark_accept_sampling:
         if case.values != "random":
             rows[:, :-1].scatter_(2, tokens[:, 1:, None], torch.where(sure, 40.0, -math.inf)[:, :, None])
         lens = draw.integers(batch, low=1, high=slots + 1).to(torch.int32) if case.cut == "cut" else None
-        return _inputs(case, draw.device, tokens, rows, tokens[:, 1:], lens)
+        return _inputs(case, draw, tokens, rows, tokens[:, 1:], lens)
 
     def _alike(self, case: Case, draw: Draw, rows: torch.Tensor, first: torch.Tensor) -> Inputs:
         """Requests with the same rows: draft row i is flat over tokens from first[i] on, and each draft is drawn from it."""
         tokens = draw.integers(case.batch, case.slots, low=0, high=case.vocab)
         tokens[:, 1:] = (first + STRIDE * draw.integers(case.batch, case.slots - 1, low=0, high=1 << case.spread)) % case.vocab
-        return _inputs(case, draw.device, tokens, rows.repeat(case.batch, 1, 1), first.expand(case.batch, -1), None)
+        return _inputs(case, draw, tokens, rows.repeat(case.batch, 1, 1), first.expand(case.batch, -1), None)
 
     def again(self, x: Inputs, draw: Draw) -> Inputs:
         """Four times the requests, with the same rows and fresh drafts."""
@@ -96,9 +108,14 @@ class dspark_accept_sampling:
         p = torch.softmax(x.target_logits.double() / x.temperatures.double().repeat_interleave(x.case.slots, 0), -1).view(x.case.batch, x.case.slots, -1)
         chosen = x.candidates[:, 1:, None]
         at_p, at_q = p[:, :-1].gather(2, chosen).squeeze(2), x.draft_probs.gather(2, chosen).squeeze(2).double()
-        stop = stops(at_p > at_q * (1 + CLOSE), at_p <= 0, block=False)
+        accept, reject = at_p > at_q * (1 + CLOSE), at_p <= 0
         support = p > 0
         support[:, :-1] &= p[:, :-1] > x.draft_probs.double() * (1 - CLOSE)
+        if semantics["noise"] != "any":
+            made = noise.declared(x, semantics["noise"])
+            accept, reject = (at_p > made.coins * at_q * (1 + NEAR)) & (at_p > 0), reject | (at_p < made.coins * at_q * (1 - NEAR))
+            support &= _picked(p, x.draft_probs.double(), made)
+        stop = stops(accept, reject, block=False)
         lens = torch.full_like(x.candidates[:, 0], x.case.slots) if x.verify_lens is None else x.verify_lens.long()
 
         def joint(actual: Any) -> Said:
@@ -107,7 +124,9 @@ class dspark_accept_sampling:
         lengths = Judged(lambda actual: _fits(actual, x.case.batch))
         if x.case.values != "drawn":
             return {"correct_len": lengths, "bonus": Judged(joint), "cap_trim_lens": lengths}
-        return {"correct_len": lengths, "bonus": _law(x, p[0]), "cap_trim_lens": lengths}
+        if semantics["noise"] == "any":  # no single request says more than the law does
+            stop, support = torch.ones_like(stop), p > 0
+        return {"correct_len": lengths, "bonus": _law(x, p[0], joint), "cap_trim_lens": lengths}
 
     def convert(self, x: Inputs, outputs: dict[str, Any], semantics: Semantics) -> dict[str, Any]:
         """The bonus is judged with the lengths beside it: int64 [batch, 3] (correct_len, trim, bonus)."""
@@ -141,7 +160,8 @@ class dspark_accept_sampling:
         return Work(6 * elements, 8 * elements)
 
 
-def _inputs(case: Case, device: str, tokens: torch.Tensor, rows: torch.Tensor, first: torch.Tensor, lens: torch.Tensor | None) -> Inputs:
+def _inputs(case: Case, draw: Draw, tokens: torch.Tensor, rows: torch.Tensor, first: torch.Tensor, lens: torch.Tensor | None) -> Inputs:
+    device = draw.device
     held = (first[:, :, None] + STRIDE * torch.arange(1 << case.spread, device=device)) % case.vocab
     draft = torch.full((case.batch, case.slots - 1, case.vocab), -math.inf, device=device).scatter_(2, held, 0.0)
     return Inputs(
@@ -154,7 +174,22 @@ def _inputs(case: Case, device: str, tokens: torch.Tensor, rows: torch.Tensor, f
         draft_probs=(draft == 0).float() * 2.0**-case.spread,
         temperatures=torch.full((case.batch, 1), case.temperature, device=device),
         verify_lens=lens,
+        **_keys(draw),
     )
+
+
+def _keys(draw: Draw) -> dict[str, torch.Tensor]:
+    return {"noise_key": draw.bits(1) & 0x7FFFFFFFFFFFFFFF, "noise_step": draw.integers(1, low=0, high=1 << 20)}
+
+
+def _picked(p: torch.Tensor, q: torch.Tensor, made: noise.Noise) -> torch.Tensor:
+    """bool [batch, slots, vocab]: the tokens of what is left after each slot whose logarithm and noise may be the greatest."""
+    left = torch.cat((p[:, :-1] - q, p[:, -1:]), 1)
+    error = NEAR * (p + torch.cat((q, torch.zeros_like(p[:, -1:])), 1))
+    gumbel, margin = made.gumbel[:, None], made.margin[:, None]
+    most = torch.log((left + error).clamp(min=0)) + gumbel + margin
+    least = torch.log((left - error).clamp(min=0)) + gumbel - margin
+    return most >= least.amax(-1, keepdim=True)
 
 
 def _near(case: Case, draw: Draw) -> Inputs:
@@ -183,11 +218,30 @@ def _near(case: Case, draw: Draw) -> Inputs:
         draft_probs=torch.softmax(draft.double() / heat[:, None].double(), -1).float(),
         temperatures=heat.float(),
         verify_lens=lens,
+        **_keys(draw),
     )
 
 
-def _law(x: Inputs, p: torch.Tensor) -> Drawn | Judged:
-    """The token emitted after each slot, where the slots before it were accepted, follows the target."""
+def _level(case: Case, draw: Draw) -> Inputs:
+    """Of each row one draft by a hair more or less probable than its coin asks for, and the others as improbable as their noise is high."""
+    batch, slots, vocab = case.batch, case.slots, case.vocab
+    heat = case.temperature * torch.tensor(HEATS, device=draw.device)[torch.arange(batch, device=draw.device) % len(HEATS), None]
+    tokens = draw.integers(batch, slots, low=0, high=vocab)
+    lens = draw.integers(batch, low=1, high=slots + 1).to(torch.int32) if case.cut == "cut" else None
+    x = _inputs(case, draw, tokens, torch.zeros(batch, slots, vocab, device=draw.device), tokens[:, 1:], lens)
+    made = noise.declared(x, "counter")
+    held = torch.cat((x.draft_probs > 0, torch.zeros(batch, 1, vocab, dtype=torch.bool, device=draw.device)), 1)
+    best = draw.integers(batch, slots, vocab, low=0, high=1 << 30).masked_fill(held, -1).argmax(-1, keepdim=True)
+    score = (-made.gumbel[:, None] - HAIR).expand(-1, slots, -1).scatter_add(2, best, torch.full_like(best, HAIR, dtype=torch.float64))
+    p = torch.softmax(score.masked_fill(held, -math.inf), -1)
+    hair = HAIR * (2 * draw.integers(batch, slots - 1, low=0, high=2) - 1).double()
+    asked = (made.coins * 2.0**-case.spread * (1 + hair))[:, :, None]
+    p[:, :-1] = (p[:, :-1] * (1 - asked)).scatter(2, tokens[:, 1:, None], asked)
+    return x.copy_with(target_logits=(heat[:, None].double() * p.log()).float().flatten(0, 1), temperatures=heat.float())
+
+
+def _law(x: Inputs, p: torch.Tensor, first: Callable[[Any], Said]) -> Drawn | Judged:
+    """The token emitted after each slot, where the slots before it were accepted, follows the target. `first`: what each request must be."""
     slots = x.case.slots
     q = torch.cat((x.draft_probs[0].double(), p[-1:]))
     place = torch.arange(slots, device=p.device)
@@ -205,11 +259,7 @@ def _law(x: Inputs, p: torch.Tensor) -> Drawn | Judged:
             Instead("distribution", "The draft is not taken off what a rejection leaves", common + (1 - common.sum(1, keepdim=True)) * p),
         ]
 
-    def structure(actual: Any) -> Said:
-        every = torch.ones_like(x.candidates, dtype=torch.bool)
-        return _joint(actual, x.candidates, every, (p > 0).expand(len(every), -1, -1), torch.full_like(x.candidates[:, 0], slots))
-
-    return emitted.follows(Judged(structure), ids, p, False, "slot", instead)
+    return emitted.follows(Judged(first), ids, p, False, "slot", instead)
 
 
 def _fits(actual: Any, batch: int) -> Said:
