@@ -11,6 +11,7 @@ from harness.contracts.axes import Case, number, real, words
 from harness.contracts.expected import Drawn, Instead, Judged
 from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.registry import Semantics, Work, contract
+from harness.contracts.sampling import murmur
 from harness.contracts.sampling.distributions import logits
 from harness.contracts.sampling.drawing import AGAIN
 from harness.contracts.speculative import emitted, noise
@@ -38,7 +39,8 @@ class dspark_accept_sampling:
     token that is ruled out surely rejected and the gaining one alone left, while no logit or log-sum-exp may be off by more than the share.
     Temperatures differ from request to request.
     values `level`: by noise `counter` each draft is accepted or rejected by a hair, and of what a row leaves all tokens would have one score but
-    for a hair that one of them has more; so a random number that is a little off decides otherwise.
+    for a hair that one of them has more; so a random number that is a little off decides otherwise. One number is the least or, with an odd
+    number of slots, the greatest there is.
     noise `counter` and `torch`: the coins and the Gumbel noise follow from noise_key and noise_step, int64 [1], which are not used otherwise
     (`contracts.speculative.noise`); rounding alone may decide between neighbours.
     """
@@ -229,6 +231,7 @@ def _level(case: Case, draw: Draw) -> Inputs:
     tokens = draw.integers(batch, slots, low=0, high=vocab)
     lens = draw.integers(batch, low=1, high=slots + 1).to(torch.int32) if case.cut == "cut" else None
     x = _inputs(case, draw, tokens, torch.zeros(batch, slots, vocab, device=draw.device), tokens[:, 1:], lens)
+    x = x.copy_with(noise_key=noise.key_for(x, murmur.WORD if slots % 2 else 0))
     made = noise.declared(x, "counter")
     held = torch.cat((x.draft_probs > 0, torch.zeros(batch, 1, vocab, dtype=torch.bool, device=draw.device)), 1)
     best = draw.integers(batch, slots, vocab, low=0, high=1 << 30).masked_fill(held, -1).argmax(-1, keepdim=True)

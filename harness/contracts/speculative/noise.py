@@ -48,6 +48,17 @@ def _counter(x: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
     return coins, -torch.log(-torch.log((1 - uniform).clamp(min=2.0**-24)))
 
 
+def key_for(x: Inputs, value: int) -> torch.Tensor:
+    """A key in the place of x.noise_key, int64 [1], by which the last token of request 0 has that hash for noise "counter"."""
+    high = int(x.noise_key) >> 32
+    while True:
+        seed = high << 32 | murmur.seed_for(value, 0, x.case.vocab - 1, high)
+        key = (seed - int(x.noise_step) * STEP) % (1 << 64)
+        if key < 1 << 63:  # as keys are
+            return torch.tensor([key], device=x.device)
+        high = (high + 0x9E3779B9) & WORD
+
+
 def _torch(x: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
     """Coins, then uniform numbers, of a generator of PyTorch."""
     generator = torch.Generator(x.device)

@@ -39,7 +39,7 @@ def row_argmax(x: Any) -> Any:
 @implements("greedy", library="sglang", name="sglang_triton_topk1", platforms=EVERYWHERE, semantics={"ties": "first"}, accepts=_plain)
 def draft_topk1(x: Any) -> Any:
     """The argmax of a draft step. It also writes the id to a column of the drafts, beside it the probability 1, and advances the positions: a row
-    of which any of these is not so has the id -1.
+    of which any of these is not so, or that has another id without drafts to write to, has the id -1.
     """
     import torch
 
@@ -48,7 +48,8 @@ def draft_topk1(x: Any) -> Any:
     drafts = torch.full((rows, 3), -2, dtype=torch.int64, device=x.device)
     topk1 = resolve("sglang.kernels.ops.speculative.topk1:draft_topk1_postprocess")
     probability, ids = (part.view(-1) for part in topk1(x.logits, positions, drafts, 1))
-    as_said = (positions == torch.arange(1, rows + 1, device=x.device)) & (probability == 1) & (drafts[:, 1] == ids)
+    alone = topk1(x.logits, torch.zeros_like(positions))[1].view(-1)
+    as_said = (alone == ids) & (positions == torch.arange(1, rows + 1, device=x.device)) & (probability == 1) & (drafts[:, 1] == ids)
     return torch.where(as_said & (drafts[:, ::2] == -2).all(1), ids, -1)
 
 
