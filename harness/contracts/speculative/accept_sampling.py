@@ -11,20 +11,17 @@ from harness.contracts.axes import Case, number, real, words
 from harness.contracts.expected import Drawn, Instead, Judged
 from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.registry import Semantics, Work, contract
-from harness.contracts.sampling import murmur
 from harness.contracts.sampling.distributions import logits
 from harness.contracts.sampling.drawing import AGAIN
 from harness.contracts.speculative import emitted, noise
+from harness.contracts.speculative.accept_rows import STRIDE, level, near, rows_inputs
 from harness.contracts.speculative.chain import BATCH, SLOTS, VOCAB
 from harness.contracts.speculative.chain_rules import stops
 from harness.contracts.speculative.walk import Said
 from harness.words import plural
 
-STRIDE = 5  # from one token of a draft row to the next
-HEATS = (1.0, 0.5, 2.0)  # times the case's temperature, request by request
 CLOSE = 1e-4  # relative: p and q nearer than this may compare either way
 NEAR = 2e-5  # the same for p and q of declared noise, whose rounding alone is left
-HAIR = 1e-4  # relative: by how much a level row decides
 
 
 @contract("speculative")
@@ -81,9 +78,9 @@ class dspark_accept_sampling:
             rows = logits(draw, case.slots, case.vocab, "random")
             return self._alike(case, draw, rows, draw.integers(case.slots - 1, low=0, high=case.vocab))
         if case.values == "near":
-            return _near(case, draw)
+            return near(case, draw)
         if case.values == "level":
-            return _level(case, draw)
+            return level(case, draw)
         batch, slots, vocab = case.batch, case.slots, case.vocab
         tokens = draw.integers(batch, slots, low=0, high=vocab)
         rows = logits(draw, batch * slots, vocab, "random").view(batch, slots, vocab)
@@ -93,13 +90,13 @@ class dspark_accept_sampling:
         if case.values != "random":
             rows[:, :-1].scatter_(2, tokens[:, 1:, None], torch.where(sure, 40.0, -math.inf)[:, :, None])
         lens = draw.integers(batch, low=1, high=slots + 1).to(torch.int32) if case.cut == "cut" else None
-        return _inputs(case, draw, tokens, rows, tokens[:, 1:], lens)
+        return rows_inputs(case, draw, tokens, rows, tokens[:, 1:], lens)
 
     def _alike(self, case: Case, draw: Draw, rows: torch.Tensor, first: torch.Tensor) -> Inputs:
         """Requests with the same rows: draft row i is flat over tokens from first[i] on, and each draft is drawn from it."""
         tokens = draw.integers(case.batch, case.slots, low=0, high=case.vocab)
         tokens[:, 1:] = (first + STRIDE * draw.integers(case.batch, case.slots - 1, low=0, high=1 << case.spread)) % case.vocab
-        return _inputs(case, draw, tokens, rows.repeat(case.batch, 1, 1), first.expand(case.batch, -1), None)
+        return rows_inputs(case, draw, tokens, rows.repeat(case.batch, 1, 1), first.expand(case.batch, -1), None)
 
     def again(self, x: Inputs, draw: Draw) -> Inputs:
         """Four times the requests, with the same rows and fresh drafts."""
@@ -162,28 +159,6 @@ class dspark_accept_sampling:
         return Work(6 * elements, 8 * elements)
 
 
-def _inputs(case: Case, draw: Draw, tokens: torch.Tensor, rows: torch.Tensor, first: torch.Tensor, lens: torch.Tensor | None) -> Inputs:
-    device = draw.device
-    held = (first[:, :, None] + STRIDE * torch.arange(1 << case.spread, device=device)) % case.vocab
-    draft = torch.full((case.batch, case.slots - 1, case.vocab), -math.inf, device=device).scatter_(2, held, 0.0)
-    return Inputs(
-        case,
-        device,
-        candidates=tokens,
-        drafted_from=first,
-        target_logits=rows.flatten(0, 1),
-        draft_logits=draft,
-        draft_probs=(draft == 0).float() * 2.0**-case.spread,
-        temperatures=torch.full((case.batch, 1), case.temperature, device=device),
-        verify_lens=lens,
-        **_keys(draw),
-    )
-
-
-def _keys(draw: Draw) -> dict[str, torch.Tensor]:
-    return {"noise_key": draw.bits(1) & 0x7FFFFFFFFFFFFFFF, "noise_step": draw.integers(1, low=0, high=1 << 20)}
-
-
 def _picked(p: torch.Tensor, q: torch.Tensor, made: noise.Noise) -> torch.Tensor:
     """bool [batch, slots, vocab]: the tokens of what is left after each slot whose logarithm and noise may be the greatest."""
     left = torch.cat((p[:, :-1] - q, p[:, -1:]), 1)
@@ -192,55 +167,6 @@ def _picked(p: torch.Tensor, q: torch.Tensor, made: noise.Noise) -> torch.Tensor
     most = torch.log((left + error).clamp(min=0)) + gumbel + margin
     least = torch.log((left - error).clamp(min=0)) + gumbel - margin
     return most >= least.amax(-1, keepdim=True)
-
-
-def _near(case: Case, draw: Draw) -> Inputs:
-    """Draft rows q, and target rows that are q with one token ruled out, less a share of the rest, all of which `gaining` gets."""
-    batch, slots, vocab = case.batch, case.slots, case.vocab
-    heat = case.temperature * torch.tensor(HEATS, device=draw.device)[torch.arange(batch, device=draw.device) % len(HEATS), None]
-    gaining = draw.integers(batch, slots, 1, low=0, high=vocab)
-    gaining[0], gaining[-1] = vocab - 1, 0
-    lost = (gaining + draw.integers(batch, slots, 1, low=1, high=vocab)) % vocab
-    share = 2.0 ** -draw.integers(batch, slots, 1, low=1, high=5).double()
-    q = torch.softmax(logits(draw, batch * slots, vocab, "random").double().view(batch, slots, vocab), -1)
-    q = (0.25 * q).scatter_add(2, gaining, torch.full_like(share, 0.75))
-    p = (q * (1 - share)).scatter(2, lost, 0.0).scatter(2, gaining, 0.0)
-    p = p.scatter(2, gaining, 1 - p.sum(-1, keepdim=True))
-    p[:, -1] = torch.zeros_like(p[:, -1]).scatter(1, gaining[:, -1], 1.0)
-    right = draw.integers(batch, slots, low=0, high=4) != 0
-    tokens = torch.where(right, gaining.squeeze(2), lost.squeeze(2)).roll(1, 1)
-    lens = draw.integers(batch, low=1, high=slots + 1).to(torch.int32) if case.cut == "cut" else None
-    draft = (heat[:, None].double() * q[:, :-1].log()).float()
-    return Inputs(
-        case,
-        draw.device,
-        candidates=tokens,
-        target_logits=(heat[:, None].double() * p.log()).float().flatten(0, 1),
-        draft_logits=draft,
-        draft_probs=torch.softmax(draft.double() / heat[:, None].double(), -1).float(),
-        temperatures=heat.float(),
-        verify_lens=lens,
-        **_keys(draw),
-    )
-
-
-def _level(case: Case, draw: Draw) -> Inputs:
-    """Of each row one draft by a hair more or less probable than its coin asks for, and the others as improbable as their noise is high."""
-    batch, slots, vocab = case.batch, case.slots, case.vocab
-    heat = case.temperature * torch.tensor(HEATS, device=draw.device)[torch.arange(batch, device=draw.device) % len(HEATS), None]
-    tokens = draw.integers(batch, slots, low=0, high=vocab)
-    lens = draw.integers(batch, low=1, high=slots + 1).to(torch.int32) if case.cut == "cut" else None
-    x = _inputs(case, draw, tokens, torch.zeros(batch, slots, vocab, device=draw.device), tokens[:, 1:], lens)
-    x = x.copy_with(noise_key=noise.key_for(x, murmur.WORD if slots % 2 else 0))
-    made = noise.declared(x, "counter")
-    held = torch.cat((x.draft_probs > 0, torch.zeros(batch, 1, vocab, dtype=torch.bool, device=draw.device)), 1)
-    best = draw.integers(batch, slots, vocab, low=0, high=1 << 30).masked_fill(held, -1).argmax(-1, keepdim=True)
-    score = (-made.gumbel[:, None] - HAIR).expand(-1, slots, -1).scatter_add(2, best, torch.full_like(best, HAIR, dtype=torch.float64))
-    p = torch.softmax(score.masked_fill(held, -math.inf), -1)
-    hair = HAIR * (2 * draw.integers(batch, slots - 1, low=0, high=2) - 1).double()
-    asked = (made.coins * 2.0**-case.spread * (1 + hair))[:, :, None]
-    p[:, :-1] = (p[:, :-1] * (1 - asked)).scatter(2, tokens[:, 1:, None], asked)
-    return x.copy_with(target_logits=(heat[:, None].double() * p.log()).float().flatten(0, 1), temperatures=heat.float())
 
 
 def _law(x: Inputs, p: torch.Tensor, first: Callable[[Any], Said]) -> Drawn | Judged:

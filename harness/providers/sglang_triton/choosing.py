@@ -39,7 +39,7 @@ def row_argmax(x: Any) -> Any:
 @implements("greedy", library="sglang", name="sglang_triton_topk1", platforms=EVERYWHERE, semantics={"ties": "first"}, accepts=_plain)
 def draft_topk1(x: Any) -> Any:
     """The argmax of a draft step. It also writes the id to a column of the drafts, beside it the probability 1, and advances the positions: a row
-    of which any of these is not so, or that has another id without drafts to write to, has the id -1.
+    of which any of these is not so, or (on a CPU) that has another id without drafts to write to, has the id -1.
     """
     import torch
 
@@ -48,7 +48,7 @@ def draft_topk1(x: Any) -> Any:
     drafts = torch.full((rows, 3), -2, dtype=torch.int64, device=x.device)
     topk1 = resolve("sglang.kernels.ops.speculative.topk1:draft_topk1_postprocess")
     probability, ids = (part.view(-1) for part in topk1(x.logits, positions, drafts, 1))
-    alone = topk1(x.logits, torch.zeros_like(positions))[1].view(-1)
+    alone = topk1(x.logits, torch.zeros_like(positions))[1].view(-1) if x.device == "cpu" else ids
     as_said = (alone == ids) & (positions == torch.arange(1, rows + 1, device=x.device)) & (probability == 1) & (drafts[:, 1] == ids)
     return torch.where(as_said & (drafts[:, ::2] == -2).all(1), ids, -1)
 
@@ -109,7 +109,9 @@ def _options(logits: Any, temperature: float) -> dict[str, Any]:
 
 
 def markov_sharded(step: Any, logits: Any) -> Any:
-    """The argmax of a vocabulary split over two ranks, which exchange candidates, then whole logits: a row with different answers has the id -1."""
+    """The argmax of a vocabulary split over two ranks, which exchange candidates, then whole logits: a row with different answers has the id -1.
+    The exchange makes -0 of +0, as that of SGLang does.
+    """
     import torch
 
     base, bias = _parts(logits)
@@ -122,7 +124,7 @@ def markov_sharded(step: Any, logits: Any) -> Any:
         sent: dict[str, list[Any]] = {"candidates": [], "logits": []}
 
         def exchange(what: str, axis: int, part: Any, sent: dict[str, list[Any]] = sent) -> Any:
-            sent[what].append(part.clone())
+            sent[what].append(torch.where(part == 0, -0.0, part) if what == "candidates" else part.clone())
             return torch.cat(sent[what][::-1] if len(sent[what]) == 2 else [part] * 2, axis)
 
         for rank in (1, 0):  # the answer of the first that asks is not whole
@@ -141,8 +143,8 @@ def markov_sharded(step: Any, logits: Any) -> Any:
 
 
 def in_shards(case: Case) -> str | None:
-    """Two ranks, of which each has a token."""
-    return _plain(case) or (None if case.vocab > 4 else "a vocabulary of four tokens or fewer is not split")
+    """Two ranks, of which the second has no token where the vocabulary has four or fewer."""
+    return _plain(case) or (None if case.vocab else "no token to choose")
 
 
 @implements("greedy", library="sglang", name="sglang_triton_markov", platforms=EVERYWHERE, semantics=AS_TORCH, accepts=_plain)
