@@ -134,19 +134,20 @@ class dspark_accept_sampling:
         return {**outputs, "bonus": torch.stack([part.long() for part in parts], 1)} if fits else outputs  # type: ignore[union-attr]
 
     def second(self, x: Inputs, semantics: Semantics) -> dict[str, torch.Tensor]:
-        """One possible answer, in plain Python: accept whatever may be accepted, then take the likeliest token left."""
+        """One possible answer, in plain Python: accept whatever may be accepted, then take the likeliest token left; with noise what it picks."""
+        declared = semantics["noise"] != "any"
+        coins, gumbel = noise.one_by_one(x, semantics["noise"]) if declared else ([[0.0] * x.case.slots] * x.case.batch, None)
         made = []
         for b, tokens in enumerate(x.candidates.tolist()):
             lines = x.target_logits.view(x.case.batch, x.case.slots, -1)[b].double().tolist()
-            count = 0
-            while count + 1 < len(tokens) and lines[count][tokens[count + 1]] > -math.inf:
+            count, left = 0, _chances(lines[0], float(x.temperatures[b]))
+            while count + 1 < len(tokens) and left[tokens[count + 1]] > coins[b][count] * float(x.draft_probs[b, count, tokens[count + 1]]):
                 count += 1
-            weight = [math.exp((value - max(lines[count])) / float(x.temperatures[b])) for value in lines[count]]
-            whole = sum(weight)
-            left = [w / whole for w in weight]
+                left = _chances(lines[count], float(x.temperatures[b]))
             if count + 1 < len(tokens):
                 left = [w - q for w, q in zip(left, x.draft_probs[b, count].tolist(), strict=True)]
-            bonus, kept = left.index(max(left)), count
+            score = [math.log(w) + gumbel[b][i] if w > 0 else -math.inf for i, w in enumerate(left)] if gumbel else left
+            bonus, kept = score.index(max(score)), count
             if x.verify_lens is not None and count >= int(x.verify_lens[b]):
                 kept = int(x.verify_lens[b]) - 1
                 bonus = tokens[kept + 1]
@@ -157,6 +158,12 @@ class dspark_accept_sampling:
     def work(self, case: Case) -> Work:
         elements = case.batch * case.slots * case.vocab
         return Work(6 * elements, 8 * elements)
+
+
+def _chances(line: list[float], temperature: float) -> list[float]:
+    weight = [math.exp((value - max(line)) / temperature) for value in line]
+    whole = sum(weight)
+    return [w / whole for w in weight]
 
 
 def _picked(p: torch.Tensor, q: torch.Tensor, made: noise.Noise) -> torch.Tensor:

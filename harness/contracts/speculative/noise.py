@@ -5,6 +5,8 @@ Philox 4x32-10: Salmon, Moraes, Dror, Shaw, Parallel random numbers: as easy as 
 
 from __future__ import annotations
 
+import math
+import struct
 from dataclasses import dataclass
 
 from harness.contracts._torch import torch
@@ -84,6 +86,22 @@ def _product(a: torch.Tensor, b: int) -> tuple[torch.Tensor, torch.Tensor]:
     upper, lower = a * (b >> 16), a * (b & 0xFFFF)
     middle = ((upper & 0xFFFF) << 16) + lower
     return (upper >> 16) + (middle >> 32), middle & WORD
+
+
+def one_by_one(x: Inputs, name: str) -> tuple[list[list[float]], list[list[float]]]:
+    """The second formula: coins and Gumbel noise in plain Python, but for what a generator of PyTorch gives."""
+    if name == "torch":
+        coins, gumbel = _torch(x)
+        return coins.tolist(), gumbel.tolist()
+    seed = (int(x.noise_key) + int(x.noise_step) * STEP) % (1 << 64)
+    words = [[philox_one(seed, b * x.case.slots + i) for i in range(x.case.slots - 1)] for b in range(x.case.batch)]
+
+    def gumbel_of(request: int, token: int) -> float:
+        uniform = struct.unpack("f", struct.pack("f", (murmur.hash_one(seed, request, token) + 0.5) * 2.0**-32))[0]
+        return -math.log(-math.log(max(1 - uniform, 2.0**-24)))
+
+    drawn = [[max(min(word, WORD - word) * LEAST, LEAST) for word in row] for row in words]
+    return drawn, [[gumbel_of(b, token) for token in range(x.case.vocab)] for b in range(x.case.batch)]
 
 
 def philox_one(seed: int, counter: int) -> int:
