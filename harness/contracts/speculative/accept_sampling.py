@@ -161,7 +161,8 @@ class dspark_accept_sampling:
 
 
 def _chances(line: list[float], temperature: float) -> list[float]:
-    weight = [math.exp((value - max(line)) / temperature) for value in line]
+    top = max(line)
+    weight = [math.exp((value - top) / temperature) for value in line]
     whole = sum(weight)
     return [w / whole for w in weight]
 
