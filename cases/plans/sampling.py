@@ -111,6 +111,13 @@ def smoke():
     yield from product("greedy", batch=2, vocab=[111, 4097], values="ends")
     yield from product("greedy", batch=3, vocab=4097, values="next", dtype=["fp32", "fp16"])
     yield from product("greedy", batch=2, vocab=16385, values="next")
+    yield from product("greedy", batch=2, vocab=[111, 4097], values="steep")
+    yield from product("greedy", batch=2, vocab=8193, values=["random", "ends"])
+    yield from product("greedy", batch=2, vocab=131136, values="next")  # the last tile of a part of 2,049 has one token
+    yield from product("greedy", batch=3, vocab=111, values=["flat", "ties", "next"], dtype="fp16")
+    yield from product("temperature_softmax", batch=4, vocab=4097, temperature=0.7, form="rows", values="steep")
+    yield from product("temperature_softmax", batch=2, vocab=8193, form="mixed", values=["random", "steep"])
+    yield from product("seeded_sample", batch=16, vocab=111, seeds=["fewseeds", "highseeds"])
     yield from product("seeded_sample", batch=2, vocab=16384, values="flat")  # many columns: the last bits of the hash decide
     yield from product("token_bitmask", batch=4, vocab=[9, 111, 4097], bits=BITS, rows=["all", "some"])
     yield from product("token_bitmask", batch=4, vocab=111, rows=["all", "some"], dtype="fp16")

@@ -1,7 +1,7 @@
 """Triton's interpreter made strict: a kernel under it may read and write the tensors it was given, and nothing beside them.
 
-A lane that is masked off in a load without `other` holds what the language leaves open: here NaN and large numbers in turn, and not the
-zeros that the interpreter puts there. A lane outside the tensors is named, reads the same and writes nothing. The programs of a grid have
+A lane that is masked off in a load without `other` holds what the language leaves open: here infinity, NaN and large numbers in turn, and not
+the zeros that the interpreter puts there. A lane outside the tensors is named, reads the same and writes nothing. The programs of a grid have
 no order, so where their number is even they run from the last to the first: what one writes beyond its own rows is not always mended by the
 program that owns them.
 
@@ -136,14 +136,15 @@ def _libdevice(interpreter: Any) -> Iterator[None]:
 def _poisoned(ptrs: Any, mask: Any, other: Any, interpreter: Any) -> Any:
     """What the lanes hold that are not read: `other` where the mask is off and it is given, else poison."""
     dtype = interpreter._get_np_dtype(ptrs.get_element_ty())
-    poison = np.resize(_poison(dtype), ptrs.data.shape)
+    kinds = _poison(dtype)
+    poison = kinds[(np.cumsum(~mask) - 1).reshape(mask.shape) % len(kinds)]
     return poison if other is None else np.where(mask, poison, other.data).astype(dtype)
 
 
 def _poison(dtype: Any) -> Any:
-    """A NaN spoils a sum and a product with zero, a large number also a maximum, in which the interpreter passes over NaN."""
+    """Infinity spoils sums, products with zero and maxima, NaN what infinity falls out of, a large number what asks whether a number is finite."""
     if dtype.kind == "f":
-        return np.array([np.nan, np.finfo(dtype).max / 2], dtype=dtype)
+        return np.array([np.inf, np.nan, np.finfo(dtype).max / 2], dtype=dtype)
     return np.array([True]) if dtype.kind == "b" else np.frombuffer(b"\x5a" * dtype.itemsize, dtype=dtype)
 
 

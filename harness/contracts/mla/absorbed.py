@@ -83,14 +83,18 @@ def indptr(lengths: list[int], device: str) -> torch.Tensor:
     return torch.nn.functional.pad(torch.tensor(lengths, dtype=torch.int32, device=device).cumsum(0), (1, 0)).to(torch.int32)
 
 
-def draw_latent(case: Case, draw: Draw, q_len: list[int], kv_len: list[int], *, cache: str = "samekv", top_page: int = 0) -> LatentInputs:
+def draw_latent(
+    case: Case, draw: Draw, q_len: list[int], kv_len: list[int], *, cache: str = "samekv", top_page: int = 0, poisoned: bool = False
+) -> LatentInputs:
     """Requests with these numbers of queries and keys; queries are the last positions. top_page > 0: the highest page id in use,
-    in a pool that large whose other pages hold 3.0."""
-    pages = page_table(draw, kv_len, case.page)
+    in a pool that large whose other pages hold 3.0. `poisoned`: the pool is NaN wherever no request has a key, slot 0 among them."""
+    pages = page_table(draw, kv_len, case.page, first=not poisoned)
     dtype = dtype_of(case.dtype)
     flavour = dtype if cache == "samekv" else torch.float8_e4m3fnuz if cache.endswith("fnuz") else torch.float8_e4m3fn
     q = draw.normal(sum(q_len), case.heads, WIDTH, scale=1 / Q_SCALE if cache in ALL_FP8 else 1.0)
     kv = pages.fill_unowned(draw.normal(pages.count, case.page, WIDTH, scale=1.0 if cache == "samekv" else 1 / KV_SCALE)).to(flavour)
+    if poisoned:
+        kv = pages.fill_unowned(kv, math.nan)
     slots, indices = pages.slots, pages.indices
     if top_page and len(indices):
         shift = top_page - int(indices.max())
@@ -156,7 +160,8 @@ def golden(x: LatentInputs, semantics: Semantics) -> dict[str, Close]:
         slots = torch.zeros(len(stack), max(1, int(lengths.max())), dtype=torch.int64, device=x.device)
         for row, request in zip(slots, stack, strict=True):
             row[: len(x.slots[request])] = x.slots[request]
-        kv = flat[slots].double()[:, :, None] * x.kv_scale
+        beside = torch.arange(slots.shape[1], device=x.device) >= lengths[:, None]
+        kv = flat[slots].double().masked_fill(beside[..., None], 0.0)[:, :, None] * x.kv_scale  # slot 0, read beside a request's keys, may hold NaN
         step = max(1, _SCORES // (slots.numel() * x.case.heads))
         for low in range(0, count, step):
             high = min(low + step, count)

@@ -38,6 +38,7 @@ class mla_decode(Absorbed):
         words("dtype", DTYPES, "dtype of queries, cache and output"),
         words("cache", CACHES, "the cache: as the queries, or an fp8 flavour; allfp8 (e4m3fn), allfnuz: the queries too", default="samekv"),
         words("lengths", LENGTHS, "KV lengths of the requests", default="uniform"),
+        words("values", ("random", "poisoned"), "pool NaN wherever no request has a key, slot 0 among them (poisoned)", default="random"),
     )
 
     relations = {**RAGGED, **PAGED, **KEYS, **padded({"q": 1}, {"o": 1, "lse": 1}), "strided": strided("q")}
@@ -48,7 +49,7 @@ class mla_decode(Absorbed):
 
     def inputs(self, case: Case, draw: Draw) -> LatentInputs:
         lengths = ragged(draw, case.batch, case.length, case.lengths, low=case.queries)
-        return draw_latent(case, draw, [case.queries] * case.batch, lengths, cache=case.cache, top_page=case.top_page)
+        return draw_latent(case, draw, [case.queries] * case.batch, lengths, cache=case.cache, top_page=case.top_page, poisoned=case.values == "poisoned")
 
     def work(self, case: Case) -> Work:
         size = dtype_of(case.dtype).itemsize

@@ -17,7 +17,7 @@ WORKED = {
 }
 SPOILT = ("nan", "zero")
 FOUR = (0.1, 0.2, 0.3, 0.4)
-LOGITS = ("random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "onenan", "extreme", "ends", "next")
+LOGITS = ("random", "peaked", "flat", "ties", "masked", "allmasked", "nan", "onenan", "extreme", "ends", "next", "steep")
 
 BATCH = number("batch", "b", "rows", least=0)
 VOCAB = number("vocab", "v", "vocabulary size", search=(1, 200_000))
@@ -75,7 +75,8 @@ def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype |
     random: standard deviation 2.3; peaked: one token 20 above; flat: equal in each row; ties: multiples of 1; masked: two
     tokens in three at -inf; allmasked: every second row all -inf; nan: every second row all NaN; onenan: one NaN in every
     second row; extreme: up to 1e4 in size; ends: the greatest is the last token of a row, the first of the next; next: the
-    greatest is one step of the dtype above all others, which are below 0 in every second row; four: .1 .2 .3 .4 and -inf.
+    greatest is one step of the dtype above all others, which are below 0 in every second row; steep: far below 0, one token farther above the
+    others than an exponential reaches: the last of a row, the first of the next, any of the third; four: .1 .2 .3 .4 and -inf.
     """
     if values == "four":
         row = torch.tensor((*FOUR, *[-math.inf] * vocab)[:vocab], device=draw.device)
@@ -100,6 +101,10 @@ def logits(draw: Draw, batch: int, vocab: int, values: str, dtype: torch.dtype |
         x = x * 1024.0
     elif values == "ends":
         x[::2, -1], x[1::2, 0] = 24.0, 24.0
+    elif values == "steep":
+        spots = draw.integers(batch, 1, low=0, high=vocab)
+        spots[::3], spots[1::3] = vocab - 1, 0
+        x = (x - 1024.0).scatter_(1, spots, -512.0)
     elif values == "next":
         return _next(draw, batch, vocab, dtype or torch.float32)
     return x.to(dtype or torch.float32)

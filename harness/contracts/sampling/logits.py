@@ -79,16 +79,31 @@ class temperature_softmax:
             yield {"batch": batch, "vocab": g.model.vocab, "temperature": 0.6, "form": "rows"}
 
 
+def _greatest(rows: torch.Tensor, best: torch.Tensor, finite: torch.Tensor, semantics: Semantics) -> tuple[torch.Tensor, torch.Tensor]:
+    """The ids that may be taken, bool [batch, vocab], and the rows of which any other is wrong, bool [batch]."""
+    allowed, spoilt = rows == best, torch.isnan(rows)
+    valid = finite & ~spoilt.any(-1)
+    if semantics["ties"] == "first":
+        allowed &= allowed.cumsum(-1) == 1
+        valid = ~spoilt.any(-1)
+    if semantics["nan"] == "first":
+        allowed |= spoilt & (spoilt.cumsum(-1) == 1)
+        valid |= spoilt.any(-1)
+    return allowed, valid
+
+
 @contract("sampling")
 class greedy:
     """The id of the greatest logit of each row; of equal ones, any. A row that is all -inf or holds a NaN: any id in [0, vocab).
 
+    ties `first`: the first of equal ones, in a row that is all -inf too; nan `first`: the first NaN of a row that holds one.
     logits [batch, vocab] -> ids [batch], any integer dtype. cap c > 0: of c tanh(logits / c), whose rounding makes equals.
     """
 
     axes = (BATCH, VOCAB, real("cap", "cap", "soft cap; 0: none", default=0.0, search=(30.0, 5.0, 1.0)), DTYPE, LOGIT_VALUES)
     outputs = ("ids",)
     relations = {**row_by_row("batch", "logits"), "permuted": picked(), "strided": strided("logits")}
+    semantics = {"ties": ("any", "first"), "nan": ("any", "first")}
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         return Inputs(case, draw.device, logits=_logits(case, draw), cap=case.cap)
@@ -97,14 +112,18 @@ class greedy:
         best = x.logits.amax(-1, keepdim=True)
         valid = torch.isfinite(best).squeeze(-1)
         if not x.cap:
-            return {"ids": OneOf(x.logits == best, valid)}
+            return {"ids": OneOf(*_greatest(x.logits, best, valid, semantics))}
         capped = x.cap * torch.tanh(x.logits.double() / x.cap)
         edge = capped.amax(-1, keepdim=True)
         return {"ids": OneOf(capped >= edge - 8 * rounding.FP32 * edge.abs(), valid)}
 
     def second(self, x: Inputs, semantics: Semantics) -> dict[str, torch.Tensor]:
         """Row by row in plain Python."""
-        return {"ids": torch.tensor([max(range(len(row)), key=row.__getitem__) for row in x.logits.tolist()])}
+        ids = []
+        for row in x.logits.tolist():
+            spoilt = [i for i, value in enumerate(row) if math.isnan(value)]
+            ids.append(spoilt[0] if spoilt else max(range(len(row)), key=row.__getitem__))
+        return {"ids": torch.tensor(ids)}
 
     def work(self, case: Case) -> Work:
         elements = case.batch * case.vocab

@@ -50,15 +50,15 @@ def hash_one(seed: int, position: int, column: int) -> int:
     return h ^ h >> 16
 
 
-def seed_for(value: int, position: int, column: int) -> int:
-    """The seed below 2^32 whose hash at this position and column is `value`: every step undone, from the last."""
+def seed_for(value: int, position: int, column: int, high: int = 0) -> int:
+    """The lower 32 bits of the seed whose upper ones are `high` and whose hash at this position and column is `value`: every step undone, from the last."""
     h = value ^ value >> 16
     h = h * pow(_F2, -1, 1 << 32) & WORD
     h ^= h >> 13 ^ h >> 26
     h = h * pow(_F1, -1, 1 << 32) & WORD
     h ^= h >> 16
     h ^= _LENGTH
-    for word in (column, position, 0):
+    for word in (column, position, high):
         h = _rotated((h - _ADD) * pow(5, -1, 1 << 32) & WORD, 19) ^ _scrambled(word)
     scrambled = _rotated((h - _ADD) * pow(5, -1, 1 << 32) & WORD, 19)
     return _rotated(scrambled * pow(_C2, -1, 1 << 32) & WORD, 17) * pow(_C1, -1, 1 << 32) & WORD

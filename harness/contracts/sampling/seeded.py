@@ -19,6 +19,7 @@ from harness.contracts.sampling.distributions import BATCH, VALUES, VOCAB, probs
 from harness.contracts.sampling.drawing import AGAIN
 
 FEW = ("fewseeds", "fewpositions", "highseeds")
+HAIR = 2e-5  # relative: by how much one token of a level row has more than the noise asks for
 GROUPS = 8  # distinct seeds or positions there
 
 
@@ -32,6 +33,8 @@ class seeded_sample:
     seeds `fewseeds`: one row of probabilities for all, GROUPS seeds each at consecutive positions; `fewpositions`: consecutive seeds at
     GROUPS positions; `highseeds`: the same, the seeds consecutive above their lower 32 bits. What they draw must follow the row, and no
     two rows may share a random number.
+    seeds `level`: each token is as improbable as its MurmurHash3 noise is high, but for one that has a hair more; so a hash that is a little off
+    decides otherwise.
     noise `murmur3`: the token is the one with the greatest log(p) - log(-log(h / (2^32 - 1))), h the MurmurHash3 of seed,
     position and column; rounding of log(p) to fp32 may decide between neighbours.
     """
@@ -41,7 +44,12 @@ class seeded_sample:
         VOCAB,
         number("k", "k", "tokens kept", default=0, least=None, search=(-1, 2048)),
         real("p", "p", "mass kept", default=1.0, search=(0.9, 0.5, 0.1, 0.95, 0.99, 0.999999, 1e-6)),
-        words("seeds", ("plain", "unlucky", *FEW), "as they come, solved for the worst hash, few with many positions, many with few", default="plain"),
+        words(
+            "seeds",
+            ("plain", "unlucky", *FEW, "level"),
+            "as they come, solved for the worst hash, few with many positions, many with few, as they come with rows made for them",
+            default="plain",
+        ),
         VALUES,
     )
     outputs = ("ids",)
@@ -63,6 +71,10 @@ class seeded_sample:
             if case.seeds == "highseeds":
                 many = (int(seeds[0]) & murmur.WORD) + (place // GROUPS << 32)
             seeds, positions = (few, int(positions[0]) + place // GROUPS) if case.seeds == "fewseeds" else (many, positions[place % GROUPS])
+        if case.seeds == "level":
+            best = draw.integers(case.batch, 1, low=0, high=case.vocab)
+            score = (-_noise(seeds, positions, case.vocab)).scatter_add(1, best, torch.full_like(best, HAIR, dtype=torch.float64))
+            p = torch.softmax(score, -1).float()
         twin = draw.permutation(case.batch)
         order = torch.cat((torch.arange(case.batch, device=draw.device), twin))
         return Inputs(case, draw.device, probs=p[order], seeds=seeds[order], positions=positions[order], twin=twin, top_k=case.k, top_p=case.p)
@@ -78,8 +90,7 @@ class seeded_sample:
             return support.allowed
         score = torch.log(x.probs.double())
         band = 4 * rounding.FP32 * (1 + score.masked_fill(score.isinf(), 0.0).abs())
-        share = (murmur.hashes(x.seeds, x.positions, x.case.vocab).double() / murmur.WORD).clamp(1e-300, 1 - 2.0**-33)
-        score = score - torch.log(-torch.log(share))
+        score = score + _noise(x.seeds, x.positions, x.case.vocab)
         return support.allowed & (score + band >= (score - band).amax(-1, keepdim=True))
 
     def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Judged | Drawn]:
@@ -139,6 +150,12 @@ class seeded_sample:
     def for_model(self, g: Geometry, small: bool) -> Iterator[dict[str, Any]]:
         for batch in (1,) if small else (1, 8, 32):
             yield {"batch": batch, "vocab": g.model.vocab}
+
+
+def _noise(seeds: torch.Tensor, positions: torch.Tensor, vocab: int) -> torch.Tensor:
+    """Gumbel noise fp64 [rows, vocab] of MurmurHash3."""
+    share = (murmur.hashes(seeds, positions, vocab).double() / murmur.WORD).clamp(1e-300, 1 - 2.0**-33)
+    return -torch.log(-torch.log(share))
 
 
 def _chance(p: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from harness.contracts._torch import torch
@@ -12,15 +13,15 @@ from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.registry import Semantics, Work, contract
 from harness.contracts.sampling.distributions import logits
 from harness.contracts.sampling.drawing import AGAIN
-from harness.contracts.speculative import emitted
+from harness.contracts.speculative import emitted, noise
+from harness.contracts.speculative.accept_rows import STRIDE, level, near, rows_inputs
 from harness.contracts.speculative.chain import BATCH, SLOTS, VOCAB
 from harness.contracts.speculative.chain_rules import stops
 from harness.contracts.speculative.walk import Said
 from harness.words import plural
 
-STRIDE = 5  # from one token of a draft row to the next
-HEATS = (1.0, 0.5, 2.0)  # times the case's temperature, request by request
 CLOSE = 1e-4  # relative: p and q nearer than this may compare either way
+NEAR = 2e-5  # the same for p and q of declared noise, whose rounding alone is left
 
 
 @contract("speculative")
@@ -34,6 +35,11 @@ class dspark_accept_sampling:
     values `near`: each target row is its draft row, of any shape, less a share that one token gains; so that token is surely accepted, the
     token that is ruled out surely rejected and the gaining one alone left, while no logit or log-sum-exp may be off by more than the share.
     Temperatures differ from request to request.
+    values `level`: by noise `counter` each draft is accepted or rejected by a hair, and of what a row leaves all tokens would have one score but
+    for a hair that one of them has more; so a random number that is a little off decides otherwise. One number is the least or, with an odd
+    number of slots, the greatest there is.
+    noise `counter` and `torch`: the coins and the Gumbel noise follow from noise_key and noise_step, int64 [1], which are not used otherwise
+    (`contracts.speculative.noise`); rounding alone may decide between neighbours.
     """
 
     axes = (
@@ -42,8 +48,8 @@ class dspark_accept_sampling:
         VOCAB,
         words(
             "values",
-            ("random", "decided", "accepted", "rejected", "drawn", "near"),
-            "possible, certain, all, none; requests alike; certain by a little",
+            ("random", "decided", "accepted", "rejected", "drawn", "near", "level"),
+            "possible, certain, all, none; requests alike; certain by a little; decided by a little by the noise",
             default="random",
         ),
         number("spread", "w", "log2 of the tokens a draft row holds; 0: certain of its token", default=3, least=0, search=(0, 12)),
@@ -51,6 +57,7 @@ class dspark_accept_sampling:
         words("cut", ("whole", "cut"), "verify every slot, or a hashed number of them", default="whole"),
     )
     outputs = ("correct_len", "bonus", "cap_trim_lens")
+    semantics = {"noise": ("any", "counter", "torch")}
 
     def impossible(self, case: Case) -> str | None:
         """Why there is no such case, or None."""
@@ -58,6 +65,8 @@ class dspark_accept_sampling:
             return "a chain without drafts has nothing to verify"
         if case.values == "near" and (case.vocab < 4 or not case.spread):
             return "a draft row near its target holds at least 4 tokens"
+        if case.values == "level" and case.vocab < (1 << case.spread) + 2:
+            return "a level row holds two tokens that its draft row does not"
         if case.vocab < 2 and case.values in ("rejected", "decided"):
             return "a draft of the only token cannot be ruled out"
         if 1 << case.spread > case.vocab // math.gcd(STRIDE, case.vocab):
@@ -69,7 +78,9 @@ class dspark_accept_sampling:
             rows = logits(draw, case.slots, case.vocab, "random")
             return self._alike(case, draw, rows, draw.integers(case.slots - 1, low=0, high=case.vocab))
         if case.values == "near":
-            return _near(case, draw)
+            return near(case, draw)
+        if case.values == "level":
+            return level(case, draw)
         batch, slots, vocab = case.batch, case.slots, case.vocab
         tokens = draw.integers(batch, slots, low=0, high=vocab)
         rows = logits(draw, batch * slots, vocab, "random").view(batch, slots, vocab)
@@ -79,13 +90,13 @@ class dspark_accept_sampling:
         if case.values != "random":
             rows[:, :-1].scatter_(2, tokens[:, 1:, None], torch.where(sure, 40.0, -math.inf)[:, :, None])
         lens = draw.integers(batch, low=1, high=slots + 1).to(torch.int32) if case.cut == "cut" else None
-        return _inputs(case, draw.device, tokens, rows, tokens[:, 1:], lens)
+        return rows_inputs(case, draw, tokens, rows, tokens[:, 1:], lens)
 
     def _alike(self, case: Case, draw: Draw, rows: torch.Tensor, first: torch.Tensor) -> Inputs:
         """Requests with the same rows: draft row i is flat over tokens from first[i] on, and each draft is drawn from it."""
         tokens = draw.integers(case.batch, case.slots, low=0, high=case.vocab)
         tokens[:, 1:] = (first + STRIDE * draw.integers(case.batch, case.slots - 1, low=0, high=1 << case.spread)) % case.vocab
-        return _inputs(case, draw.device, tokens, rows.repeat(case.batch, 1, 1), first.expand(case.batch, -1), None)
+        return rows_inputs(case, draw, tokens, rows.repeat(case.batch, 1, 1), first.expand(case.batch, -1), None)
 
     def again(self, x: Inputs, draw: Draw) -> Inputs:
         """Four times the requests, with the same rows and fresh drafts."""
@@ -96,9 +107,14 @@ class dspark_accept_sampling:
         p = torch.softmax(x.target_logits.double() / x.temperatures.double().repeat_interleave(x.case.slots, 0), -1).view(x.case.batch, x.case.slots, -1)
         chosen = x.candidates[:, 1:, None]
         at_p, at_q = p[:, :-1].gather(2, chosen).squeeze(2), x.draft_probs.gather(2, chosen).squeeze(2).double()
-        stop = stops(at_p > at_q * (1 + CLOSE), at_p <= 0, block=False)
+        accept, reject = at_p > at_q * (1 + CLOSE), at_p <= 0
         support = p > 0
         support[:, :-1] &= p[:, :-1] > x.draft_probs.double() * (1 - CLOSE)
+        if semantics["noise"] != "any":
+            made = noise.declared(x, semantics["noise"])
+            accept, reject = (at_p > made.coins * at_q * (1 + NEAR)) & (at_p > 0), reject | (at_p < made.coins * at_q * (1 - NEAR))
+            support &= _picked(p, x.draft_probs.double(), made)
+        stop = stops(accept, reject, block=False)
         lens = torch.full_like(x.candidates[:, 0], x.case.slots) if x.verify_lens is None else x.verify_lens.long()
 
         def joint(actual: Any) -> Said:
@@ -107,7 +123,9 @@ class dspark_accept_sampling:
         lengths = Judged(lambda actual: _fits(actual, x.case.batch))
         if x.case.values != "drawn":
             return {"correct_len": lengths, "bonus": Judged(joint), "cap_trim_lens": lengths}
-        return {"correct_len": lengths, "bonus": _law(x, p[0]), "cap_trim_lens": lengths}
+        if semantics["noise"] == "any":  # no single request says more than the law does
+            stop, support = torch.ones_like(stop), p > 0
+        return {"correct_len": lengths, "bonus": _law(x, p[0], joint), "cap_trim_lens": lengths}
 
     def convert(self, x: Inputs, outputs: dict[str, Any], semantics: Semantics) -> dict[str, Any]:
         """The bonus is judged with the lengths beside it: int64 [batch, 3] (correct_len, trim, bonus)."""
@@ -116,19 +134,20 @@ class dspark_accept_sampling:
         return {**outputs, "bonus": torch.stack([part.long() for part in parts], 1)} if fits else outputs  # type: ignore[union-attr]
 
     def second(self, x: Inputs, semantics: Semantics) -> dict[str, torch.Tensor]:
-        """One possible answer, in plain Python: accept whatever may be accepted, then take the likeliest token left."""
+        """One possible answer, in plain Python: accept whatever may be accepted, then take the likeliest token left; with noise what it picks."""
+        declared = semantics["noise"] != "any"
+        coins, gumbel = noise.one_by_one(x, semantics["noise"]) if declared else ([[0.0] * x.case.slots] * x.case.batch, None)
         made = []
         for b, tokens in enumerate(x.candidates.tolist()):
             lines = x.target_logits.view(x.case.batch, x.case.slots, -1)[b].double().tolist()
-            count = 0
-            while count + 1 < len(tokens) and lines[count][tokens[count + 1]] > -math.inf:
+            count, left = 0, _chances(lines[0], float(x.temperatures[b]))
+            while count + 1 < len(tokens) and left[tokens[count + 1]] > coins[b][count] * float(x.draft_probs[b, count, tokens[count + 1]]):
                 count += 1
-            weight = [math.exp((value - max(lines[count])) / float(x.temperatures[b])) for value in lines[count]]
-            whole = sum(weight)
-            left = [w / whole for w in weight]
+                left = _chances(lines[count], float(x.temperatures[b]))
             if count + 1 < len(tokens):
                 left = [w - q for w, q in zip(left, x.draft_probs[b, count].tolist(), strict=True)]
-            bonus, kept = left.index(max(left)), count
+            score = [math.log(w) + gumbel[b][i] if w > 0 else -math.inf for i, w in enumerate(left)] if gumbel else left
+            bonus, kept = score.index(max(score)), count
             if x.verify_lens is not None and count >= int(x.verify_lens[b]):
                 kept = int(x.verify_lens[b]) - 1
                 bonus = tokens[kept + 1]
@@ -141,53 +160,25 @@ class dspark_accept_sampling:
         return Work(6 * elements, 8 * elements)
 
 
-def _inputs(case: Case, device: str, tokens: torch.Tensor, rows: torch.Tensor, first: torch.Tensor, lens: torch.Tensor | None) -> Inputs:
-    held = (first[:, :, None] + STRIDE * torch.arange(1 << case.spread, device=device)) % case.vocab
-    draft = torch.full((case.batch, case.slots - 1, case.vocab), -math.inf, device=device).scatter_(2, held, 0.0)
-    return Inputs(
-        case,
-        device,
-        candidates=tokens,
-        drafted_from=first,
-        target_logits=rows.flatten(0, 1),
-        draft_logits=draft,
-        draft_probs=(draft == 0).float() * 2.0**-case.spread,
-        temperatures=torch.full((case.batch, 1), case.temperature, device=device),
-        verify_lens=lens,
-    )
+def _chances(line: list[float], temperature: float) -> list[float]:
+    top = max(line)
+    weight = [math.exp((value - top) / temperature) for value in line]
+    whole = sum(weight)
+    return [w / whole for w in weight]
 
 
-def _near(case: Case, draw: Draw) -> Inputs:
-    """Draft rows q, and target rows that are q with one token ruled out, less a share of the rest, all of which `gaining` gets."""
-    batch, slots, vocab = case.batch, case.slots, case.vocab
-    heat = case.temperature * torch.tensor(HEATS, device=draw.device)[torch.arange(batch, device=draw.device) % len(HEATS), None]
-    gaining = draw.integers(batch, slots, 1, low=0, high=vocab)
-    gaining[0], gaining[-1] = vocab - 1, 0
-    lost = (gaining + draw.integers(batch, slots, 1, low=1, high=vocab)) % vocab
-    share = 2.0 ** -draw.integers(batch, slots, 1, low=1, high=5).double()
-    q = torch.softmax(logits(draw, batch * slots, vocab, "random").double().view(batch, slots, vocab), -1)
-    q = (0.25 * q).scatter_add(2, gaining, torch.full_like(share, 0.75))
-    p = (q * (1 - share)).scatter(2, lost, 0.0).scatter(2, gaining, 0.0)
-    p = p.scatter(2, gaining, 1 - p.sum(-1, keepdim=True))
-    p[:, -1] = torch.zeros_like(p[:, -1]).scatter(1, gaining[:, -1], 1.0)
-    right = draw.integers(batch, slots, low=0, high=4) != 0
-    tokens = torch.where(right, gaining.squeeze(2), lost.squeeze(2)).roll(1, 1)
-    lens = draw.integers(batch, low=1, high=slots + 1).to(torch.int32) if case.cut == "cut" else None
-    draft = (heat[:, None].double() * q[:, :-1].log()).float()
-    return Inputs(
-        case,
-        draw.device,
-        candidates=tokens,
-        target_logits=(heat[:, None].double() * p.log()).float().flatten(0, 1),
-        draft_logits=draft,
-        draft_probs=torch.softmax(draft.double() / heat[:, None].double(), -1).float(),
-        temperatures=heat.float(),
-        verify_lens=lens,
-    )
+def _picked(p: torch.Tensor, q: torch.Tensor, made: noise.Noise) -> torch.Tensor:
+    """bool [batch, slots, vocab]: the tokens of what is left after each slot whose logarithm and noise may be the greatest."""
+    left = torch.cat((p[:, :-1] - q, p[:, -1:]), 1)
+    error = NEAR * (p + torch.cat((q, torch.zeros_like(p[:, -1:])), 1))
+    gumbel, margin = made.gumbel[:, None], made.margin[:, None]
+    most = torch.log((left + error).clamp(min=0)) + gumbel + margin
+    least = torch.log((left - error).clamp(min=0)) + gumbel - margin
+    return most >= least.amax(-1, keepdim=True)
 
 
-def _law(x: Inputs, p: torch.Tensor) -> Drawn | Judged:
-    """The token emitted after each slot, where the slots before it were accepted, follows the target."""
+def _law(x: Inputs, p: torch.Tensor, first: Callable[[Any], Said]) -> Drawn | Judged:
+    """The token emitted after each slot, where the slots before it were accepted, follows the target. `first`: what each request must be."""
     slots = x.case.slots
     q = torch.cat((x.draft_probs[0].double(), p[-1:]))
     place = torch.arange(slots, device=p.device)
@@ -205,11 +196,7 @@ def _law(x: Inputs, p: torch.Tensor) -> Drawn | Judged:
             Instead("distribution", "The draft is not taken off what a rejection leaves", common + (1 - common.sum(1, keepdim=True)) * p),
         ]
 
-    def structure(actual: Any) -> Said:
-        every = torch.ones_like(x.candidates, dtype=torch.bool)
-        return _joint(actual, x.candidates, every, (p > 0).expand(len(every), -1, -1), torch.full_like(x.candidates[:, 0], slots))
-
-    return emitted.follows(Judged(structure), ids, p, False, "slot", instead)
+    return emitted.follows(Judged(first), ids, p, False, "slot", instead)
 
 
 def _fits(actual: Any, batch: int) -> Said:

@@ -152,7 +152,7 @@ def _walk(x: Inputs, own: bool) -> Walk:
         slack = 0.0
         if n < slots - 1:
             slack = rounding.FP32 * (2 * n + 4) if block and n else 0.0
-            other = torch.nan_to_num(x.draft_probs[:, n].double(), nan=0.0)
+            other = torch.nan_to_num(x.draft_probs[:, n].double(), nan=0.0, posinf=0.0)
             row = scale[:, n, None] * row - other
             support[:, n] &= row > -slack * other
         low[:, n], high[:, n] = final_range(row, x.uniform_final, band, slack)

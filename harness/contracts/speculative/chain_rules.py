@@ -38,7 +38,7 @@ def block(x: Inputs, p: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor, to
         so_far = torch.clamp(so_far * ratio[:, i], max=1.0)
         prefix[:, i], chance[:, i], error[:, i] = so_far, so_far, rounding.FP32 * (4 * i + 4)
         if i < drafts - 1:
-            other = torch.nan_to_num(x.draft_probs[:, i + 1].double(), nan=0.0)
+            other = torch.nan_to_num(x.draft_probs[:, i + 1].double(), nan=0.0, posinf=0.0)
             left = (so_far[:, None] * x.target_probs[:, i + 1].double() - other).clamp(min=0).sum(1)
             whole = left + 1 - so_far
             chance[:, i] = torch.where(so_far < 1, left / whole, so_far)

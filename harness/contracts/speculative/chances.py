@@ -13,7 +13,8 @@ from harness.contracts.inputs import Draw
 from harness.contracts.sampling.distributions import probs
 
 UNIT = 1 << 24
-VALUES = ("random", "onehot", "matching", "rejected", "edges", "zerodraft", "nandraft", "decided", "float", "drawn", "grid", "gridhot")
+VALUES = ("random", "onehot", "matching", "rejected", "edges", "zerodraft", "nandraft", "decided", "float", "drawn", "grid", "gridhot", "never", "infdraft")
+EDGED = ("edges", "float", "never")  # whose coins are 0, 1/2 and the greatest one, too
 
 
 def masses(draw: Draw, batch: int, vocab: int, kind: str = "random") -> torch.Tensor:
@@ -60,8 +61,8 @@ def step(draw: Draw, batch: int, vocab: int, values: str) -> Step:
     """One step of an input family.
 
     random: p half made of q, the token drawn from q; onehot: q certain of its token, which is drawn from p; matching: p = q;
-    rejected: p gives the token nothing; edges: tied weights; zerodraft: q gives its own token nothing; nandraft: every second
-    row of q is NaN; decided: the token is certain (p >= 4 q) or impossible (p = 0); float: not exact in any order, and the
+    rejected, never: p gives the token nothing; edges: tied weights; zerodraft: q gives its own token nothing; nandraft, infdraft: every
+    second row of q is NaN or infinite; decided: the token is certain (p >= 4 q) or impossible (p = 0); float: not exact in any order, and the
     last token impossible.
     """
     if values == "float":
@@ -75,7 +76,7 @@ def step(draw: Draw, batch: int, vocab: int, values: str) -> Step:
     token = sampled(draw, p if values == "onehot" else q)
     if values == "onehot":
         q = torch.zeros_like(q).scatter_(1, token, UNIT)
-    elif values == "rejected":
+    elif values in ("rejected", "never"):
         p = without(p, token)
     elif values == "zerodraft":
         q = without(q, token)
@@ -84,15 +85,15 @@ def step(draw: Draw, batch: int, vocab: int, values: str) -> Step:
         p = torch.where(sure, settle(p >> 1, token), without(p, token))
         q = settle((q >> 3).scatter(1, token, torch.clamp(q.gather(1, token) >> 3, min=1)), (token + 1) % vocab)
     fp32_q = chances(q)
-    if values == "nandraft":
-        fp32_q[1::2] = torch.nan
+    if values in ("nandraft", "infdraft"):
+        fp32_q[1::2] = torch.nan if values == "nandraft" else torch.inf
     return Step(chances(p), fp32_q, token)
 
 
 def coins(draw: Draw, *shape: int, values: str) -> torch.Tensor:
-    """Uniform samples in [0, 1), multiples of 2^-24; `edges` and `float` take 0, 1/2 and the greatest one, 1 - 2^-24, too."""
+    """Uniform samples in [0, 1), multiples of 2^-24; those of EDGED take 0, 1/2 and the greatest one, 1 - 2^-24, too."""
     free = draw.uniform(*shape)
-    if values not in ("edges", "float"):
+    if values not in EDGED:
         return free
     pick = draw.integers(*shape, low=0, high=4)
     for choice, coin in enumerate((0.0, 0.5, 1 - 2.0**-24)):

@@ -20,7 +20,7 @@ from harness.contracts.speculative.chain import BATCH, SLOTS, VOCAB
 TOP_K_ALL = 1 << 30
 TEMPERATURE = real("temperature", "t", "temperature of the first request", default=1.0, search=(0.01, 0.1, 0.7, 1.5, 10.0))
 DTYPE = words("dtype", DTYPES, "dtype of the logits", default="fp32")
-VALUES = words("values", ("random", "peaked", "flat", "ties", "masked", "four"), "input family", default="random")
+VALUES = words("values", ("random", "peaked", "flat", "ties", "masked", "four", "steep"), "input family", default="random")
 FORM = words("form", ("rows", "mixed"), "parameters of equal requests, or of requests that differ", default="rows")
 
 

@@ -46,7 +46,7 @@ class tree_verify_greedy:
     int32 [batch, steps] (rows of the path, -1 after it), accept_token_num int32 [batch], filled in place.
     """
 
-    axes = (BATCH, SLOTS, SHAPE, words("values", ("random", "accepted", "rejected", "twins"), "input family", default="random"))
+    axes = (BATCH, SLOTS, SHAPE, words("values", ("random", "accepted", "rejected", "twins", "echo"), "input family", default="random"))
     outputs = ("accept_token_num", "accept_index", "predicts")
     mutates = outputs
     # accept_index numbers the rows of the batch
@@ -63,7 +63,8 @@ class tree_verify_greedy:
     }
 
     def inputs(self, case: Case, draw: Draw) -> Inputs:
-        """random: a child is predicted in three nodes of four; accepted: always; rejected: never; twins: siblings all alike."""
+        """random: a child is predicted in three nodes of four; accepted: always; rejected: never; twins: siblings all alike;
+        echo: as random, and where no child is predicted the root's own token is."""
         made = _tree(draw, case, IDS)
         parent, tokens = made["parent"], made["candidates"]
         if case.values == "twins":
@@ -76,7 +77,8 @@ class tree_verify_greedy:
         hit = draw.integers(case.batch, case.slots, low=0, high=4) != 0
         if case.values in ("accepted", "rejected"):
             hit = torch.full_like(hit, case.values == "accepted")
-        return Inputs(case, draw.device, **made, target_predict=torch.where((score.amax(-1) > 0) & hit, chosen, IDS + 1 + place))
+        missed = tokens[:, :1] if case.values == "echo" else IDS + 1 + place
+        return Inputs(case, draw.device, **made, target_predict=torch.where((score.amax(-1) > 0) & hit, chosen, missed))
 
     def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Exact]:
         batch, slots = x.candidates.shape

@@ -42,7 +42,7 @@ class Reaching:
 class Target:
     """A function that some cells reach: its mutants, by whether a cell executes their statement.
 
-    cells   the cells that execute a line of it and pass as they are, the quickest first
+    cells   the cells that execute a line of it and pass as they are, the quickest first; of a PyTorch function those that launch kernels too
     """
 
     name: str
@@ -71,17 +71,19 @@ def targets(traces: Iterable[Traced], libraries: Sequence[str]) -> list[Target]:
             cells = tuple(
                 Reaching(Timed(trace.cell, trace.seconds), trace.lines[file])
                 for trace in passing
-                if file in trace.lines and _meets(function, trace.lines[file]) and (function.kernel or trace.cell not in launching)
+                if file in trace.lines and _meets(function, trace.lines[file])
             )
-            if cells and (function.kernel or not (function.name.endswith(_CHOOSERS) or any(part in file for part in _AROUND))):
+            own = frozenset(cell for cell in cells if function.kernel or cell.timed.name not in launching)
+            if own and (function.kernel or not (function.name.endswith(_CHOOSERS) or any(part in file for part in _AROUND))):
                 beside = frozenset().union(*(trace.lines.get(file, frozenset()) for trace in passing))
-                found.append(_target(function, module, file, cells, beside))
+                found.append(_target(function, module, file, cells, own, beside))
     return [target for target in found if target.reached]
 
 
-def _target(function: Function, module: str, file: str, cells: tuple[Reaching, ...], beside: frozenset[int]) -> Target:
-    """`beside`: the lines that any cell executes. What only cells that launch kernels execute is the kernels' wrapper, and no target."""
-    lines = frozenset().union(*(cell.lines for cell in cells))
+def _target(function: Function, module: str, file: str, cells: tuple[Reaching, ...], own: frozenset[Reaching], beside: frozenset[int]) -> Target:
+    """`own`: the cells that make it a target; `beside`: the lines that any cell executes. What only cells that launch kernels execute is
+    the kernels' wrapper, and no target."""
+    lines = frozenset().union(*(cell.lines for cell in own))
     every = mutants(source_of(file), module, file, function)
     every = [m for m in every if not any(line in beside - lines for line in range(m.statement[0], m.statement[1] + 1))]
     met = [any(line in lines for line in range(mutant.statement[0], mutant.statement[1] + 1)) for mutant in every]

@@ -52,7 +52,7 @@ def accept_sampling(x: Any) -> Any:
     return twin.dspark(x, "accept_sampling")(**twin.sampling_arguments(x))
 
 
-@implements("dspark_accept_sampling", library="sglang", name="sglang_blockwise_torch", platforms=ANYWHERE)
+@implements("dspark_accept_sampling", library="sglang", name="sglang_blockwise_torch", platforms=ANYWHERE, semantics={"noise": "torch"})
 class Blockwise:
     def prepare(self, x: Any, scratch: Any) -> None:
         self.arguments = twin.blockwise_arguments(x)

@@ -8,7 +8,7 @@ from harness.contracts import Case
 from harness.contracts.sampling.drawing import too_many
 from harness.providers.registry import implements
 from harness.providers.resolve import resolve
-from harness.providers.sglang_triton.choosing import MARKOV, drawn, markov
+from harness.providers.sglang_triton.choosing import AS_TORCH, MARKOV, drawn, in_shards, markov, markov_sharded
 from harness.providers.sglang_triton.sampling import temperatures
 
 ANYWHERE = {"cuda", "rocm", "cpu"}
@@ -80,6 +80,11 @@ def _fp32_plain(case: Case) -> str | None:
     return "this sampler has no soft cap" if case.cap else None
 
 
-@implements("greedy", library="sglang", name="sglang_torch_markov", platforms=ANYWHERE, accepts=_fp32_plain)
+@implements("greedy", library="sglang", name="sglang_torch_markov", platforms=ANYWHERE, semantics=AS_TORCH, accepts=_fp32_plain)
 def markov_argmax(x: Any) -> Any:
     return markov(resolve(MARKOV).torch, x.logits, 0.0)
+
+
+@implements("greedy", library="sglang", name="sglang_torch_markov_sharded", platforms=ANYWHERE, semantics=AS_TORCH, accepts=in_shards)
+def markov_argmax_sharded(x: Any) -> Any:
+    return markov_sharded(resolve(MARKOV).torch, x.logits)

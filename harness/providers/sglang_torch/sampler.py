@@ -18,6 +18,7 @@ FUNCTIONS = ("top_k_top_p_min_p_sampling_from_probs_torch", "top_p_normalize_pro
 TAKEN = "on a CPU the function is taken out of sampler.py's source, which does not import without transformers"
 HASHED = "under the interpreter the CPU branch of murmur_hash32, which asks for sgl_kernel, is gone round: its Triton kernel is launched"
 BY_RANK = {"ties": "exactly-k"}
+OFF = 1 << 30  # a top-k that keeps all
 JOINT = {"ties": "exactly-k", "order": "joint"}
 
 
@@ -64,13 +65,16 @@ def _drawn(case: Case) -> str | None:
 
 
 def call_sampler(x: Any, probs: Any, top_k: Any, top_p: Any, min_p: Any = None, seeds: Any = None, positions: Any = None, **more: Any) -> Any:
-    """top_k_top_p_min_p_sampling_from_probs_torch with the parameters as [rows]."""
+    """top_k_top_p_min_p_sampling_from_probs_torch with the parameters as [rows], and the greatest k, as the scheduler has it where every row has one."""
     import torch
 
     function, count = sampler(x, FUNCTIONS[0]), probs.shape[0]
-    if more and not more.keys() <= inspect.signature(function).parameters.keys():
+    known = inspect.signature(function).parameters
+    if more and not more.keys() <= known.keys():
         raise Unsupported("this SGLang's sampler does not give back the weights it filtered")
     k, p, m = rows(x, top_k, torch.int32, count), rows(x, top_p, torch.float32, count), rows(x, 0.0 if min_p is None else min_p, torch.float32, count)
+    if "max_top_k" in known and count and bool(((k >= 1) & (k < OFF)).all()):
+        more["max_top_k"] = int(k.max())
     return function(probs, k, p, m, min_p is not None, seeds, positions, **more)
 
 
@@ -106,6 +110,17 @@ def min_p_filter(x: Any) -> Any:
 def sample(x: Any) -> Any:
     draw = sampler(x, "sampling_from_probs_torch")
     return x.in_batches(lambda part: draw(part.repeated("probs")))
+
+
+@implements("sample", library="sglang", name="sglang_torch_multinomial", platforms=ANYWHERE, accepts=_drawn, notes=(TAKEN,))
+def sample_multinomial(x: Any) -> Any:
+    """With SGLANG_OPT_USE_GUMBEL_SAMPLE off."""
+    from sglang.srt.environ import envs
+
+    if not hasattr(envs, "SGLANG_OPT_USE_GUMBEL_SAMPLE"):
+        raise Unsupported("this SGLang's sampler has one way to draw: see sglang_torch")
+    with envs.SGLANG_OPT_USE_GUMBEL_SAMPLE.override(False):
+        return sample(x)
 
 
 @implements("top_k_top_p_sample", library="sglang", name="sglang_torch", platforms=ANYWHERE, semantics=JOINT, accepts=_drawn, notes=(TAKEN,))

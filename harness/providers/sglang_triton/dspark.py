@@ -221,9 +221,9 @@ def accept_sampling(x: Any) -> Any:
 
 
 def blockwise_arguments(x: Any) -> dict[str, Any]:
-    """The arguments of the block-wise rejection, with a fresh counter; a certain draft goes without its logits."""
+    """The arguments of the block-wise rejection, with a counter of its own; a certain draft goes without its logits."""
     try:
-        noise = resolve(f"{BLOCKWISE}:make_rejection_noise")(1, x.device)
+        noise = resolve(f"{BLOCKWISE}:RejectionNoise")(key=int(x.noise_key), counter=x.noise_step.clone())
     except Missing as error:
         raise Unsupported(f"this SGLang has no block-wise rejection: {error}") from error
     return {
@@ -247,7 +247,7 @@ def counted(accept: Any, arguments: dict[str, Any]) -> Any:
     return made
 
 
-@implements("dspark_accept_sampling", library="sglang", name="sglang_blockwise", platforms=EVERYWHERE)
+@implements("dspark_accept_sampling", library="sglang", name="sglang_blockwise", platforms=EVERYWHERE, semantics={"noise": "counter"})
 class Blockwise:
     def prepare(self, x: Any, scratch: Any) -> None:
         self.arguments = blockwise_arguments(x)

@@ -58,6 +58,14 @@ class DcpCombine(_Dcp):
         return self.combine(self.v, self.lse, is_lse_base_on_e=self.natural, return_lse=True)
 
 
+@implements("merge_states", library="sglang", name="sglang_dcp_alone", platforms=EVERYWHERE, semantics={"lse": "natural"})
+class DcpCombineAlone(DcpCombine):
+    """As sglang_dcp, not asked for the log-sum-exp."""
+
+    def run(self) -> Any:
+        return {"o": self.combine(self.v, self.lse, is_lse_base_on_e=self.natural)[0]}
+
+
 @implements("merge_states", library="sglang", name="sglang_dcp_base2", platforms=EVERYWHERE, semantics={"lse": "base-2"})
 class DcpCombineBase2(DcpCombine):
     """As sglang_dcp, told that the log-sum-exps are in base 2."""

@@ -98,7 +98,8 @@ def softmax_temp(x: Any) -> Any:
 )
 def denoiser_statistics(x: Any) -> Any:
     """The probabilities of the block denoiser, one canvas of one row a request. A row whose entropy or whose copy in bf16 is not that of its
-    probabilities is given as NaN.
+    probabilities (or, on a CPU, whose probabilities are others when no copy is asked for) is given as NaN. With a logit of -inf the entropy is
+    NaN, as PyTorch's sum of p log p has it.
     """
     import torch
 
@@ -107,8 +108,12 @@ def denoiser_statistics(x: Any) -> Any:
     probs, entropy = statistics(x.logits.unsqueeze(1), temperatures(x).view(-1), soft.unsqueeze(1))[:2]
     probs = probs.squeeze(1)
     own = torch.special.entr(probs.double()).sum(-1)
-    wrong = ((own - entropy.view(-1)).abs() > 1e-4 * (1 + own)) | ((soft.double() - probs).abs() > 2.0**-7 * probs + 1e-30).any(-1)
-    return probs.masked_fill(wrong[:, None], torch.nan)
+    # asked so that NaN, which memory holds that was not written, is not within
+    within = ((own - entropy.view(-1)).abs() <= 1e-4 * (1 + own)) | ~x.logits.isfinite().all(-1)
+    if x.device == "cpu":
+        within &= (statistics(x.logits.unsqueeze(1), temperatures(x).view(-1))[0].squeeze(1) == probs).all(-1)
+    within &= ((soft.double() - probs).abs() <= 2.0**-7 * probs + 1e-30).all(-1)
+    return probs.masked_fill(~within[:, None], torch.nan)
 
 
 @implements("token_bitmask", library="sglang", name="sglang_triton", platforms=EVERYWHERE)
