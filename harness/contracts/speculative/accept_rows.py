@@ -85,6 +85,7 @@ def level(case: Case, draw: Draw) -> Inputs:
     drafted = torch.zeros_like(q).scatter(2, torch.roll(tokens, -1, 1)[:, :, None], 1.0).bool()
     drafted[:, -1] = False
     liked = draw.integers(batch, slots, vocab, low=0, high=1 << 30) << ((q > 0) & (draw.integers(batch, slots, 1, low=0, high=2) > 0)).long()
+    liked[0, :, -1] = 1 << 32  # of request 0 it is the token whose number is the least or the greatest
     best = liked.masked_fill(drafted, -1).argmax(-1, keepdim=True)
     score = -made.gumbel[:, None].expand(-1, slots, -1).scatter_add(2, best, torch.where(q.gather(2, best) > 0, -LEAD, -HAIR).double())
     p = torch.softmax(score.masked_fill(drafted, -math.inf), -1)
