@@ -122,8 +122,8 @@ class SparsePrefillRocm(_Rocm):
     place = "triton_sparse_mla:triton_sparse_mla_fwd"
 
     def prepare(self, x: Any, scratch: Any) -> None:
-        if x.device != "cpu" and x.case.heads >= _SLOW_TO_BUILD and not _on_rocm():
-            raise Unsupported("on CUDA, where SGLang never starts this kernel: its tilings for 64 heads and more take minutes to assemble")
+        if x.device != "cpu" and (x.case.heads >= _SLOW_TO_BUILD or x.kv.element_size() == 1) and not _on_rocm():
+            raise Unsupported("on CUDA, where SGLang never starts this kernel: its tilings for 64 heads and more, and for fp8, take minutes to assemble")
         super().prepare(x, scratch)
 
 
