@@ -137,11 +137,11 @@ def select(selection: Selection) -> list[Cell]:
 
 
 def left_out(provider: Provider, selection: Selection) -> str:
-    """Why a provider that nobody named is not run in the smallest presets, or an empty string."""
-    if selection.model is not None or selection.providers or selection.preset not in ("smoke", BASELINE):
+    """Why a provider that nobody named is not run in this preset, or an empty string."""
+    if selection.model is not None or selection.providers or selection.preset not in ("smoke", "nightly", BASELINE):
         return ""
     if provider.variant:
-        return "a variant of another provider's call: run by name, in larger presets, and under mutants"
+        return "a variant of another provider's call: run by name, in `pr`, and under mutants"
     return "plain PyTorch, whose time nobody waits for: run by name" if selection.preset == BASELINE and provider.name in _PLAIN else ""
 
 

@@ -17,7 +17,12 @@ from harness.faults.mutants.process import Server
 from harness.faults.mutants.server import Timed
 from harness.machine.platforms import worker_environment
 
-MERGE = ("merge_state[sglang_triton-t2-h3-d64-fp32]", "merge_state[sglang_triton-t4-h12-fp32-far]", "merge_state[sglang_triton-t4-h12-fp32-empty]")
+MERGE = (
+    "merge_state[sglang_triton-t2-h3-d64-fp32]",
+    "merge_state[sglang_triton-t2-h3-d80-fp32]",
+    "merge_state[sglang_triton-t4-h12-fp32-far]",
+    "merge_state[sglang_triton-t4-h12-fp32-empty]",
+)
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ class Provider:
     kernels    None, or a function of the case and the architecture: patterns (regular expressions) of kernels that must run, each of
                them; without it kernels.toml says
     never      patterns of kernels that must not run
-    variant    another call of a kernel that some provider of the op calls already: not run in `smoke` unless it is named
+    variant    another call of a kernel that some provider of the op calls already: not run in `smoke` and `nightly` unless it is named
     """
 
     op: str

@@ -85,6 +85,6 @@ def markov_argmax(x: Any) -> Any:
     return markov(resolve(MARKOV).torch, x.logits, 0.0)
 
 
-@implements("greedy", library="sglang", name="sglang_torch_markov_sharded", platforms=ANYWHERE, semantics=AS_TORCH, accepts=in_shards)
+@implements("greedy", library="sglang", name="sglang_torch_markov_sharded", platforms=ANYWHERE, variant=True, semantics=AS_TORCH, accepts=in_shards)
 def markov_argmax_sharded(x: Any) -> Any:
     return markov_sharded(resolve(MARKOV).torch, x.logits)

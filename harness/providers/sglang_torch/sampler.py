@@ -112,7 +112,7 @@ def sample(x: Any) -> Any:
     return x.in_batches(lambda part: draw(part.repeated("probs")))
 
 
-@implements("sample", library="sglang", name="sglang_torch_multinomial", platforms=ANYWHERE, accepts=_drawn, notes=(TAKEN,))
+@implements("sample", library="sglang", name="sglang_torch_multinomial", platforms=ANYWHERE, variant=True, accepts=_drawn, notes=(TAKEN,))
 def sample_multinomial(x: Any) -> Any:
     """With SGLANG_OPT_USE_GUMBEL_SAMPLE off."""
     from sglang.srt.environ import envs

@@ -159,7 +159,7 @@ def drawn(x: Any, step: Any) -> Any:
     return x.in_batches(lambda part: markov(step, 0.5 * torch.log(part.repeated("probs")), 0.5))
 
 
-@implements("greedy", library="sglang", name="sglang_triton_markov_sharded", platforms=EVERYWHERE, semantics=AS_TORCH, accepts=in_shards)
+@implements("greedy", library="sglang", name="sglang_triton_markov_sharded", platforms=EVERYWHERE, variant=True, semantics=AS_TORCH, accepts=in_shards)
 def markov_argmax_sharded(x: Any) -> Any:
     return markov_sharded(resolve(MARKOV).triton, x.logits)
 

@@ -58,7 +58,7 @@ class DcpCombine(_Dcp):
         return self.combine(self.v, self.lse, is_lse_base_on_e=self.natural, return_lse=True)
 
 
-@implements("merge_states", library="sglang", name="sglang_dcp_alone", platforms=EVERYWHERE, semantics={"lse": "natural"})
+@implements("merge_states", library="sglang", name="sglang_dcp_alone", platforms=EVERYWHERE, variant=True, semantics={"lse": "natural"})
 class DcpCombineAlone(DcpCombine):
     """As sglang_dcp, not asked for the log-sum-exp."""
 
