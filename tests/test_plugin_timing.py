@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from _pytest.pytester import SysModulesSnapshot
 from clockwork import Clockwork
 
 from harness import plugin, plugin_desk
@@ -30,6 +32,16 @@ def timed(us: float) -> Timing:
     return Timing("graph", us, us, us, 20, "converged", control="copy", control_us=67.0)
 
 
+@pytest.fixture(autouse=True)
+def as_if_alone(monkeypatch):
+    """The runs below are pytest's own, whatever runs these tests: pytest-benchmark reads these and switches itself off."""
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
+    # what a run below imports first stays imported: torch registers its operators once a process
+    kept = partial(SysModulesSnapshot, preserve=lambda name: not name.startswith("test_"))
+    monkeypatch.setattr("_pytest.pytester.SysModulesSnapshot", lambda preserve=None: kept())
+
+
 @pytest.fixture
 def cases(pytester, monkeypatch):
     """Runs pytest in this process on a module with one op; `answers` are those of the workers, by request."""
@@ -39,7 +51,7 @@ def cases(pytester, monkeypatch):
             return [(Kernel(f"k-{request.case}"),) for request in requests]
 
         monkeypatch.setattr(Session, "_worker", lambda self, slot: SimpleNamespace(run=answers, kernels=kernels, renew=lambda: None))
-        pytester.makepyfile(test_merging="def test_merge_state(cell, judge):\n    judge(cell)\n")
+        pytester.makepyfile(test_timed_merges="def test_merge_state(cell, judge):\n    judge(cell)\n")
         fixed = ("-p", "harness.plugin", "-p", "no:cacheprovider", "-rA", "--platform", "cuda", "--preset", "smoke", "--ledger", "none")
         return pytester.runpytest_inprocess(*fixed, *CHOSEN, *more)
 
