@@ -164,7 +164,7 @@ def desk(cases, monkeypatch):
 
 
 def test_the_desk_times_in_this_process_and_compares_with_an_earlier_look(desk, pytester, tmp_path):
-    pytester.makepyfile(test_sampling="def test_token_bitmask(cell, judge):\n    judge(cell)\n")
+    pytester.makepyfile(test_desk_masks="def test_token_bitmask(cell, judge):\n    judge(cell)\n")
     chosen = (
         "--platform",
         "cpu",
