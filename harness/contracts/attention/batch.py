@@ -130,7 +130,7 @@ def v_dim(case: Case) -> int:
 
 def _behind(shift: int, pool: torch.Tensor) -> torch.Tensor:
     """The pool with that many pages of 3.0 before its own."""
-    larger = torch.full((shift + pool.shape[0], *pool.shape[1:]), 3.0, device=pool.device).to(pool.dtype)
+    larger = torch.full((shift + pool.shape[0], *pool.shape[1:]), 3.0, dtype=pool.dtype, device=pool.device)
     larger[shift:] = pool
     return larger
 

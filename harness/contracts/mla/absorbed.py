@@ -98,7 +98,7 @@ def draw_latent(
     slots, indices = pages.slots, pages.indices
     if top_page and len(indices):
         shift = top_page - int(indices.max())
-        pool = torch.full((shift + pages.count, case.page, WIDTH), 3.0, dtype=dtype, device=draw.device).to(flavour)
+        pool = torch.full((shift + pages.count, case.page, WIDTH), 3.0, dtype=flavour, device=draw.device)
         pool[shift:] = kv
         kv, indices, slots = pool, indices + shift, [s + shift * case.page for s in slots]
     return LatentInputs(
