@@ -197,7 +197,8 @@ def _fits(counts: torch.Tensor, weights: torch.Tensor, gap: float) -> bool:
 
 
 def _explained(worst: Answer, answers: list[Answer], counts: torch.Tensor, expected: Drawn) -> tuple[str, str]:
-    order = next((answer for answer in answers if answer.question == "order" and answer.p * len(answers) < DOUBT), None)
+    # a wrong distribution may disturb the order a little: beside a worse answer, it must be beyond doubt itself
+    order = next((a for a in answers if a.question == "order" and a.p * len(answers) < (DOUBT if a.p <= worst.p else SURE)), None)
     accusing = sorted((answer for answer in answers if answer.p < DOUBT), key=lambda answer: (answer is not order, answer.p))
     figures = "\n".join(f"{answer.question}: {answer.text} (p = {answer.p:.3g})" for answer in accusing or [worst])
     named = _named(counts, expected)

@@ -12,8 +12,7 @@ from harness.contracts import rounding
 from harness.contracts._torch import torch
 
 SIGMAS = 6.0
-# Each of the d partial sums of a score is rounded too, at up to three deviations of its size; tensor cores truncate theirs,
-# but only once in sixteen products, which comes to no more.
+# Each of the d partial sums of a score is rounded too, at up to three deviations of its size.
 PARTIAL = 3.0
 
 
@@ -104,7 +103,8 @@ def attend(
         magnitude=magnitude.transpose(-3, -2),
         spread=spread.transpose(-3, -2),
         inner=sum(inner[1:], lost).transpose(-3, -2),
-        lse_inner=(moved.sum(-1) + 4 * rounding.FP32).transpose(-2, -1),
+        # the weights, all positive, are added up in fp32
+        lse_inner=(moved.sum(-1) + (4 + 2 * shape[-1] ** 0.5) * rounding.FP32).transpose(-2, -1),
     )
 
 

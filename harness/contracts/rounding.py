@@ -9,6 +9,7 @@ TF32 = 2.0**-11
 # Tensor cores read fp32 operands as tf32 by ignoring the low 13 bits (PTX ISA, wgmma): each loses between nothing and 2^-10, always
 # towards zero, on average 2^-11 / (2 ln 2) for mantissas that are log-uniform, so that two together lose 1.44 * 2^-11, all with one sign.
 TRUNCATED = 1.5 * TF32
+STEP = 16  # products that a matrix instruction for 16-bit operands adds to its accumulator at once
 
 
 def roundoff(dtype: torch.dtype) -> float:
@@ -24,16 +25,19 @@ def dot_roundoff(dtype: torch.dtype, fp32_dot: str) -> float:
     return TF32 if dtype == torch.float32 and fp32_dot == "tf32" else FP32
 
 
-def dot(dtype: torch.dtype, fp32_dot: str) -> dict[str, float]:
-    """`dot_roundoff` as `dot`, and as `shared` what all products lose alike, relative to the result: what `attend` asks of q k^T."""
+def dot(dtype: torch.dtype, fp32_dot: str, width: int) -> dict[str, float]:
+    """`dot_roundoff` as `dot`, and as `shared` what all sums of `width` products lose alike, relative to the result: what `attend`
+    asks of q k^T. A tensor core cuts its fp32 accumulator short after each step, by up to an ulp and always towards zero."""
     product = dot_roundoff(dtype, fp32_dot)
-    return {"dot": product, "shared": TRUNCATED if product == TF32 else 0.0}
+    if dtype == torch.float32:
+        return {"dot": product, "shared": TRUNCATED if product == TF32 else 0.0}
+    return {"dot": product, "shared": 2 * FP32 * -(-width // STEP)}
 
 
 def operand_roundoff(dtype: torch.dtype, fp32_dot: str) -> float:
     """The rounding of the operands of P V: of the weights to the operand dtype; of weights and values where tf32 cuts both short."""
     if dtype == torch.float32:
-        return max(dot(dtype, fp32_dot).values())
+        return max(dot(dtype, fp32_dot, STEP).values())
     return roundoff(dtype)
 
 

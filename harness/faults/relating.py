@@ -52,7 +52,7 @@ def depends_on_its_slot(x: Any) -> Any:
     return _raised(o, _rows(o, torch.arange(len(o), device=o.device) % 2 == 1)), lse
 
 
-@fault("mla_decode", "nondeterministic", "slots", relation="slots", **{**LATENT, "batch": 4, "lengths": "ragged"})
+@fault("mla_decode", "nondeterministic", "slots", relation="slots", **{**LATENT, "batch": 16, "lengths": "ragged"})
 def depends_on_the_request_before(x: Any) -> Any:
     """As a split whose size the neighbour's length decides."""
     o, lse = right(x)

@@ -73,7 +73,7 @@ def _arithmetic(x: AttentionInputs, semantics: Semantics) -> _Arithmetic:
         word = "products" if x.case.heads == x.case.kv_heads else "cache"
     narrow = word in ("cache", "cached-prefix") and x.k_pool.dtype != x.q.dtype
     weights = x.k_pool.dtype if narrow else x.q.dtype
-    told = rounding.dot(x.q.dtype, semantics["fp32_dot"])
+    told = rounding.dot(x.q.dtype, semantics["fp32_dot"], x.q.shape[-1])
     return _Arithmetic(
         dot=max(told["dot"], rounding.roundoff(x.q.dtype)) if word == "products" else told["dot"],
         shared=told["shared"],

@@ -150,7 +150,7 @@ def golden(x: LatentInputs, semantics: Semantics) -> dict[str, Close]:
     weights = x.kv.dtype if narrow else dtype
     q = (x.q.to(x.kv.dtype) if narrow else x.q).double() * x.q_scale
     flat = x.kv.view(-1, WIDTH)
-    how: dict[str, Any] = {**rounding.dot(dtype, semantics["fp32_dot"]), "floor": rounding.floor(weights)}
+    how: dict[str, Any] = {**rounding.dot(dtype, semantics["fp32_dot"], WIDTH), "floor": rounding.floor(weights)}
     shape = (x.q.shape[0], x.case.heads)
     parts = {name: torch.zeros(*shape, LATENT, dtype=torch.float64, device=x.device) for name in ("o", "magnitude", "spread", "inner")}
     parts |= {name: torch.zeros(shape, dtype=torch.float64, device=x.device) for name in ("lse", "lse_inner")}

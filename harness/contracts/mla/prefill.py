@@ -129,7 +129,7 @@ class mla_prefill:
                 yield slice(starts[request] + low, starts[request] + high), slice(bounds[request], bounds[request] + keys), mask
 
     def reference(self, x: ExplicitInputs, semantics: Semantics) -> dict[str, Close]:
-        dot: dict[str, Any] = rounding.dot(x.q.dtype, semantics["fp32_dot"])
+        dot: dict[str, Any] = rounding.dot(x.q.dtype, semantics["fp32_dot"], x.q.shape[-1])
         all_q, all_k, all_v, weights = self._operands(x, semantics)
         most = max(1, _SCORES // (x.case.heads * max(1, *x.kv_len)))
         done = [attend(all_q[q], all_k[k], all_v[k], x.scale, visible=mask, **dot, floor=rounding.floor(weights)) for q, k, mask in self._requests(x, most)]

@@ -125,7 +125,7 @@ class _Selected:
     @staticmethod
     def _golden(x: SelectedInputs, dtype: torch.dtype, narrow: bool, fp32_dot: str) -> dict[str, Close]:
         weights = x.kv.dtype if narrow else dtype
-        how: dict[str, Any] = {**rounding.dot(dtype, fp32_dot), "floor": rounding.floor(weights)}
+        how: dict[str, Any] = {**rounding.dot(dtype, fp32_dot, x.q.shape[-1]), "floor": rounding.floor(weights)}
         q = (x.q.to(x.kv.dtype) if narrow else x.q).double()[:, None]
         indices = x.indices[:, 0].long()
         step = max(1, _GATHERED // (x.case.k * max(WIDTH, x.case.heads)))
