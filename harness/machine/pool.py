@@ -134,7 +134,10 @@ class Worker:
                 if data[:1] == UNHEALTHY:
                     self._end()
                 return answer, begun, ("", "", "")
-        except (EOFError, OSError, msgspec.MsgspecError):
+        except msgspec.MsgspecError as error:
+            status, reason, detail = self._death()
+            ended = (status, reason, f"{detail}; its last answer is no result: {error}")
+        except (EOFError, OSError):
             ended = self._death()
         else:
             ended = self._late(late)

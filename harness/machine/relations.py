@@ -90,10 +90,12 @@ def relate(
 ) -> None:
     """Goes on from the plain call to what the case's relation asks, if it is about one; `result` takes the verdict.
 
-    A plain call that is wrong ends the cell, but for a flag: there the varied call tells whether it was ignored.
+    A plain call that is wrong ends the cell, but for a flag: there the varied call tells whether it was ignored, unless a number is
+    missing (NaN), which no flag explains.
     """
     law = declared.relation(prepared.x.case)
-    if law is None or (result.status != "pass" and not (law.off and result.reason in ("numerics", "support"))):
+    telling = law is not None and law.off and result.reason in ("numerics", "support") and "inf" not in result.errors.values()
+    if law is None or (result.status != "pass" and not telling):
         return
     first = _Called(outputs, prepared.golden[tuple(sorted(semantics.items()))])
     if law.how == "process":
@@ -117,7 +119,7 @@ def relate(
             result.status, result.reason, result.detail = judged.status, judged.reason, judged.detail
             return
         for name, error in judged.errors.items():
-            result.errors[name] = max(float(result.errors.get(name, 0.0)), float(error))
+            result.errors[name] = plain(max(float(result.errors.get(name, 0.0)), float(error)))
         calls.append(called)
     if replay is not None:
         at.place = ""
