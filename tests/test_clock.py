@@ -17,6 +17,7 @@ from harness.contracts import make_inputs, op
 from harness.machine import execute
 from harness.machine.clock import Timer
 from harness.machine.clock.cache import Flush, cache_bytes
+from harness.machine.clock.control import Controls
 from harness.machine.memory import Scratch
 from harness.machine.platforms import Device
 from harness.machine.remedy import Padded, first_heads
@@ -90,15 +91,36 @@ def test_samples_of_a_throttled_device_are_left_out(clock):
     assert max(taken.us) == pytest.approx(100.0)
 
 
-def test_a_device_that_is_mostly_throttled_is_said_and_nothing_left_out(clock):
-    launches = itertools.count()
+@pytest.mark.parametrize(("rates", "stop"), [((), "throttled"), ((1980, 1695), "throttled"), ((1980, 1980), "noisy")])
+def test_a_device_that_is_mostly_slow_is_said_and_nothing_left_out(clock, monkeypatch, rates, stop):
+    """Throttled, unless the driver says that its clock stood still."""
+    launches, told = itertools.count(), iter(rates)
+    monkeypatch.setattr("harness.machine.clock.timer._clock_rate", lambda: tuple(itertools.islice(told, 1)))
 
     def kernel():
         clock.factor = 1.3 if (next(launches) - 3) // 10 % 3 == 0 else 1.0
         clock.launch(100.0)
 
     taken = Timer("cpu", "sm_90", rule=Rule(close=0.0, least=90, most=90)).take([kernel], "copy")
-    assert (taken.stop, taken.discarded, len(taken.us)) == ("throttled", 0, 90)
+    assert (taken.stop, taken.discarded, len(taken.us)) == (stop, 0, 180)
+
+
+def test_a_device_that_was_throttled_at_first_is_timed_for_longer(clock):
+    launches = itertools.count()
+
+    def kernel():
+        clock.factor = 1.3 if next(launches) < 13 else 1.0  # warming up, and the first batch
+        clock.launch(100.0)
+
+    taken = Timer("cpu", "sm_90", rule=Rule(close=1.0, least=20, most=200)).take([kernel], "copy")
+    assert (taken.stop, taken.discarded, len(taken.us)) == ("converged", 10, 40)
+
+
+def test_the_control_is_warm_before_it_is_timed(clock, monkeypatch):
+    calls = itertools.count()
+    monkeypatch.setattr(Controls, "_copy", lambda self: lambda: clock.launch(40_000.0 if next(calls) == 0 else 66.0))
+    taken = Timer("cpu", "sm_90").take([lambda: clock.launch(50.0)], "copy")
+    assert max(taken.control) < 100.0
 
 
 def test_a_slow_kernel_ends_by_the_time_it_may_take(clock):

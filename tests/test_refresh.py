@@ -67,6 +67,14 @@ def test_a_first_log_is_a_baseline_of_each_family_and_of_the_controls(refresh, k
     assert "nothing to write" in out
 
 
+def test_a_throttled_run_is_left_out_and_the_others_are_taken(refresh, kept, tmp_path):
+    row = result(H12, 95.0)
+    row.timings[0].stop, row.timings[0].median = "throttled", 150.0
+    code, out, _ = refresh("--results", log(tmp_path / "x.jsonl", row))
+    assert code == 0, out
+    assert kept()["mla"].cells[H12].runs == {"x": [95.095, 94.9525]}
+
+
 def test_further_starts_are_pooled_oldest_first_and_only_when_asked(refresh, kept, tmp_path):
     logs = {start: log(tmp_path / f"{start}.jsonl", start=start, scale=scale) for start, scale in (("x", 1.0), ("y", 1.003), ("z", 0.998))}
     assert refresh("--results", logs["x"])[0] == 0

@@ -14,7 +14,7 @@ from harness.speed.regression import GRAPH
 from harness.store.baselines import Cell, Start, device_key, measured, rounded
 from harness.store.families import Families
 from harness.store.results import Result
-from harness.store.timing import Timing
+from harness.store.timing import THROTTLED, Timing
 
 CONTROLS = "controls"  # the family of the control kernels
 CONTROL = "control-"  # and how their cells begin
@@ -91,7 +91,8 @@ def _one(rows: Sequence[Result], start: str, place: str, families: Families) -> 
         if result.status != "pass":  # a later run ended otherwise
             continue
         last = result.timings[-1].mode  # a call that a graph took until another of its op was refused has runs of both
-        if cell := measured(msgspec.structs.replace(result, timings=[timing for timing in result.timings if timing.mode == last])):
+        taken = [timing for timing in result.timings if timing.mode == last and timing.stop != THROTTLED]
+        if cell := measured(msgspec.structs.replace(result, timings=taken)):
             one.cells[result.cell] = cell
         if strange := _unclassified(result.timings, families):
             one.unclassified[result.cell] = strange

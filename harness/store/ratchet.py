@@ -14,9 +14,11 @@ from harness.speed.suite import Judged, Timed, judge
 from harness.store.baselines import Accepted, Baseline, Cell, Start
 from harness.store.ledger import Ledger
 from harness.store.results import FINDINGS, Result
+from harness.store.timing import THROTTLED
 
 STARTS = 5  # machine starts that are pooled: the last ones
 NOISY = 0.02  # deviation of a control's medians between the runs of one refresh; on an H200 it was 0.07 to 0.15 %
+HOT = 0.1  # share of the runs that a throttled device may have spoilt: they are left out
 APPENDED, REPLACED, ADDED, KEPT, TAKEN, REFUSED = "appended", "replaced", "added", "kept", "accepted", "refused"
 SLOWER, RENAMED, LOST, UNCLASSIFIED = "slower", "renamed", "gone", "unclassified"
 
@@ -38,6 +40,7 @@ class Change:
 def objections(results: Iterable[Result], ledger: Ledger) -> list[str]:
     """Why nothing may be refreshed from these results: one line each for parity, the ledger, throttling and a noisy control."""
     found: list[str] = []
+    throttled: list[bool] = []
     controls: dict[str, list[float]] = {}
     for result in results:
         verdict = ledger.judge(result)
@@ -45,11 +48,14 @@ def objections(results: Iterable[Result], ledger: Ledger) -> list[str]:
             found.append(f"{result.cell} ended with {result.status}; a baseline needs what is right")
         elif verdict.kind != "ok" and verdict.bad:
             found.append(f"{result.cell} is not as the ledger says ({verdict.why}); settle the ledger first")
-        if any(timing.stop == "throttled" for timing in result.timings):
-            found.append(f"{result.cell} was timed on a throttled device; let it cool, or lift the cap")
+        throttled += [timing.stop == THROTTLED for timing in result.timings]
+        if result.timings and all(timing.stop == THROTTLED for timing in result.timings):
+            found.append(f"{result.cell} was timed on a throttled device, in every run; let it cool, or lift the cap")
         for timing in result.timings:
             if timing.control:
                 controls.setdefault(timing.control, []).append(timing.control_us)
+    if sum(throttled) > HOT * len(throttled):
+        found.append(f"{sum(throttled)} of {len(throttled)} runs were taken on a throttled device; let it cool, or lift the cap")
     return found + [line for name, times in controls.items() if (line := _restless(name, times))]
 
 

@@ -13,14 +13,16 @@ import torch
 
 from harness.machine.clock.cache import Flush
 from harness.machine.clock.control import Controls
-from harness.speed.stopping import Rule
+from harness.speed.stopping import NOISY, Rule
+from harness.store.timing import THROTTLED
 
 Call = Callable[[], object]
 _BATCH = 10  # samples between two of the control
-_WARM = 3  # launches of each input set before the first sample
+_WARM = 3  # launches of each input set, and of the control, before the first sample
+_LONGER = 2  # times the samples that the rule asks for at most, while too many of them are beside a slow control
 _SLOWER = 1.05  # times its median that the control takes while the device is throttled
+_STILL = 0.98  # share of the greater clock rate, before and after, that the lesser has where nothing pulled it down
 _DISCARD = 0.2  # share of the batches that may be left out for it
-THROTTLED = "throttled"
 
 
 @dataclass
@@ -59,10 +61,13 @@ class Timer:
     def take(self, launches: Sequence[Call], control: str, restore: Call = lambda: None) -> Samples:
         """Samples of `launches` in turn (the same work on input sets of its own each); `restore` puts back, outside the timed window,
         what a launch changes. Raises what a launch raises."""
+        beside = self._controls[control]
         for launch in launches:
             for _ in range(_WARM):
                 restore()
                 launch()
+        for _ in range(_WARM):
+            beside()
         torch.cuda.synchronize()
         batches: list[list[float]] = []
         taken = Samples(clock=_clock_rate())
@@ -73,12 +78,16 @@ class Timer:
                 pair, waited = self._launch(launches[number % len(launches)], restore)
                 pairs.append(pair)
                 held_up += waited
-            beside, _ = self._launch(self._controls[control], lambda: None)
+            pair, _ = self._launch(beside, lambda: None)
             torch.cuda.synchronize()
             batches.append([pair.us() for pair in pairs])
-            taken.control.append(beside.us())
+            taken.control.append(pair.us())
             taken.us = [us for batch in batches for us in batch]
-            taken.stop = self.rule.decide(taken.us) or ("limit" if time.monotonic() > end else "")
+            taken.stop = self.rule.decide(taken.us)
+            if _slow(taken).mean() > _DISCARD and len(taken.us) < _LONGER * self.rule.most:
+                taken.stop = ""
+            if time.monotonic() > end:
+                taken.stop = taken.stop or "limit"
         taken.host_bound = held_up / len(taken.us)
         taken.clock += _clock_rate()
         _leave_out(taken, batches)
@@ -95,11 +104,17 @@ class Timer:
         return pair, pair.start.query()
 
 
+def _slow(taken: Samples) -> np.ndarray:
+    """Beside which batches the control was slow, bool [batches]."""
+    return np.asarray(np.asarray(taken.control) > _SLOWER * float(np.median(taken.control)))
+
+
 def _leave_out(taken: Samples, batches: list[list[float]]) -> None:
-    """Leaves out batches in which the control was slow too, unless they are too many to say what is normal."""
-    slow = np.asarray(taken.control) > _SLOWER * float(np.median(taken.control))
+    """Leaves out batches in which the control was slow too, unless they are too many to say what is normal. Where the driver's clock
+    stood still meanwhile, the device was not throttled but restless: beside cells of hundreds of MiB the copy takes one of two times."""
+    slow = _slow(taken)
     if slow.mean() > _DISCARD:
-        taken.stop = THROTTLED
+        taken.stop = NOISY if taken.clock and min(taken.clock) > _STILL * max(taken.clock) else THROTTLED
     elif slow.any():
         taken.us = [us for batch, bad in zip(batches, slow, strict=True) if not bad for us in batch]
         taken.discarded = sum(len(batch) for batch, bad in zip(batches, slow, strict=True) if bad)
