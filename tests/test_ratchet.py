@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -149,6 +150,18 @@ def test_without_append_what_is_unchanged_stays():
     after, changes = take(baseline, "n", append=False, **others(b=cell(80.0)))
     assert {name: change.what for name, change in changes.items()} == {"a": "kept", "b": "replaced", "c": "kept", "d": "kept"}
     assert after.cells["a"] == baseline.cells["a"]
+
+
+@pytest.mark.parametrize("share", [0.9, 1.1])
+def test_what_moved_with_the_control_beside_it_is_kept_as_it_was(share):
+    baseline = settled()
+    baseline.cells["a"].beside = 67.0
+    moved = msgspec.structs.replace(cell(50.0 * share), beside=67.0 * share)
+    after, changes = take(baseline, "n", **others(a=moved))
+    assert changes["a"].what == "kept"
+    assert after.cells["a"] == baseline.cells["a"]
+    _, changes = take(baseline, "n", **others(a=msgspec.structs.replace(moved, beside=67.0)))
+    assert changes["a"].what == ("replaced" if share < 1 else "refused")
 
 
 def test_a_doubtful_run_is_not_pooled():

@@ -355,7 +355,7 @@ def test_without_a_log_the_preset_is_run_and_timed(described, refresh, kept, tmp
     code, out, _ = refresh(*own)
     cells = kept()["merging"].cells
     assert (code, set(cells)) == (0, {f"merge_state[described-t{tokens}-h2-d16-fp32]" for tokens in (3, 4, 5)})
-    assert all(cell == baselines.Cell("graph", {"boot-1": [100.0] * 3}, 100.0, ["merge_state_kernel"]) for cell in cells.values())
+    assert all(cell == baselines.Cell("graph", {"boot-1": [100.0] * 3}, 100.0, ["merge_state_kernel"], beside=70.0) for cell in cells.values())
     assert kept()["controls"].cells["control-copy"].runs == {"boot-1": [70.0] * 3}
     assert kept()["merging"].starts["boot-1"].driver == "580.159"
     assert (tmp_path / "results-baseline.jsonl").is_file()

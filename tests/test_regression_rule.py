@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -191,6 +193,27 @@ def test_what_is_slow_in_one_run_is_ambiguous_and_run_again():
     judged, _ = judge(once)
     assert (judged["cell2"].verdict, judged["cell2"].rerun) == ("ambiguous", 2)
     assert judge(suite(slowed=0.9))[0]["cell2"].verdict == "fast"
+
+
+@pytest.mark.parametrize(
+    ("slowed", "control", "word"),
+    [
+        (1.10, 1.11, "ambiguous"),
+        (1.10, 1.00, "slow"),
+        (1.10, 1.02, "slow"),  # less than the control's own noise explains nothing
+        (1.30, 1.11, "slow"),  # nor does a control that moved by far less
+        (1.10, 0.90, "slow"),  # or the other way
+        (0.90, 0.90, "ambiguous"),
+        (0.90, 1.11, "fast"),
+        (1.00, 1.11, "same"),
+    ],
+)
+def test_a_cell_that_moved_with_the_control_beside_it_is_doubtful(slowed, control, word):
+    cells = suite(slowed=slowed, start="a")
+    cells["cell2"] = replace(cells["cell2"], beside=(67.0, 67.0 * control))
+    judged = judge(cells)[0]["cell2"]
+    assert (judged.verdict, judged.restless) == (word, word == "ambiguous")
+    assert judge(suite(slowed=slowed, start="a"))[0]["cell2"].verdict == {"ambiguous": "fast" if slowed < 1 else "slow"}.get(word, word)
 
 
 def test_a_start_that_lies_off_the_others_is_held_against_itself():

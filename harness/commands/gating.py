@@ -70,7 +70,8 @@ class Bar:
         mode, runs = timing.times(result)
         old = self._old(result.cell, mode)
         host = median(one.host_bound for one in result.timings) >= HOST_BOUND or (old is not None and old.host)
-        return Timed(mode, old.runs if old else {}, runs, result.timings[-1].start, host)
+        beside = (old.beside if old else 0.0, baselines.beside(result.timings))
+        return Timed(mode, old.runs if old else {}, runs, result.timings[-1].start, host, beside=beside)
 
     def _old(self, name: str, mode: str) -> baselines.Cell | None:
         """What is accepted of a cell in this mode: times of two modes are not compared."""

@@ -12,6 +12,7 @@ from harness.speed.spread import stack, summarise
 
 _CLEAR = 3.0  # standard errors by which a shift of all cells stands out
 _LEAST = 0.0025  # and a smaller one is not worth a correction: a third of the floor
+_RESTLESS = 0.03  # move of the control beside one cell that is more than its noise: on an H200 1 % either way, or 11 %
 _CELLS = 5  # fewer say nothing about a shift of all
 _UNLIKELY = 0.05  # chance under which a change between floor and margin is `ambiguous`
 
@@ -19,7 +20,8 @@ _UNLIKELY = 0.05  # chance under which a change between floor and margin is `amb
 @dataclass(frozen=True)
 class Timed:
     """A cell's times in microseconds: run medians of the baseline by machine start, oldest first, and those of this measurement, made
-    on the machine start `start`. `mode` as in the result; `control`: no library under test has a part in it."""
+    on the machine start `start`. `mode` as in the result; `control`: no library under test has a part in it; `beside`: what the control
+    took between this cell's samples, then and now (0: not known)."""
 
     mode: str
     baseline: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -27,18 +29,21 @@ class Timed:
     start: str = ""
     host_bound: bool = False
     control: bool = False
+    beside: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Judged:
     """A verdict of the ladder. `change`: of the time, as a share of the baseline's, less what all cells moved by; `margin`: the change
-    beyond which it counts; `chance`: of so slow a time if nothing changed; `rerun`: runs that are still needed."""
+    beyond which it counts; `chance`: of so slow a time if nothing changed; `rerun`: runs that are still needed; `restless`: it moved with
+    the control beside it."""
 
     verdict: str
     change: float = 0.0
     margin: float = 0.0
     chance: float = 1.0
     rerun: int = 0
+    restless: bool = False
 
 
 def latest(baseline: Mapping[str, Sequence[float]], most: int = BASELINE) -> dict[str, list[float]]:
@@ -71,7 +76,7 @@ def judge(cells: Mapping[str, Timed], *, rule: Rule | None = None) -> tuple[dict
     for mode, names in compared.items():
         for place, name in enumerate(names):
             new = np.asarray(cells[name].new, dtype=float) / np.exp(shift)
-            judged[name] = _verdict(predictions[mode].only(place), new[None, :])
+            judged[name] = _verdict(predictions[mode].only(place), new[None, :], _restless(cells[name], shift))
     return {name: judged[name] for name in cells}, float(np.expm1(shift))
 
 
@@ -112,12 +117,23 @@ def _moves(prediction: Prediction, cells: Sequence[Timed]) -> tuple[np.ndarray, 
     return means - prediction.mean, errors, np.array([cell.control for cell in cells])
 
 
-def _verdict(prediction: Prediction, new: np.ndarray) -> Judged:
-    """The verdict on one cell, from its prediction and its new runs `[1, runs]`."""
+def _restless(cell: Timed, shift: float) -> float:
+    """By how much, in logarithms, the control beside this cell moved more than the device did; 0 where nobody knows."""
+    then, now = cell.beside
+    return float(np.log(now / then)) - shift if then > 0 and now > 0 else 0.0
+
+
+def _verdict(prediction: Prediction, new: np.ndarray, restless: float) -> Judged:
+    """The verdict on one cell, from its prediction and its new runs `[1, runs]`; `restless`: the move of the control beside it, which
+    explains a move of the cell the same way up to its own size."""
     count = new.shape[-1]
     deviation, margin = float(prediction.deviation(new)[0]), float(prediction.margin(count)[0])
     chance = float(prediction.probability(new)[0])
     doubtful = bool(prediction.doubtful(new)[0])
+    moved = prediction.fast(new)[0] or prediction.slow(new)[0]
+    explained = bool(moved) and restless * deviation > 0 and abs(restless) > _RESTLESS and abs(deviation) - abs(restless) <= margin
+    if explained:
+        return Judged(AMBIGUOUS, float(np.expm1(deviation)), float(np.expm1(margin)), chance, max(0, RUNS - count), restless=True)
     if prediction.fast(new)[0]:
         word = FAST
     elif count < RUNS:

@@ -41,6 +41,7 @@ class Cell(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     accepted  the median of the runs that were first taken or last accepted: later starts that are pooled do not move it
     kernels   families of the kernels that ran, in order, each once
     host      whether the runs timed the host
+    beside    what the control took between this cell's samples, in microseconds, the median over the runs; 0: not known
     """
 
     mode: str
@@ -48,6 +49,7 @@ class Cell(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     accepted: float
     kernels: list[str] = []
     host: bool = False
+    beside: float = 0.0
 
 
 class Accepted(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -96,7 +98,12 @@ def measured(result: Result) -> Cell | None:
         return None
     runs = [rounded(timing.median) for timing in timings]
     host = median(timing.host_bound for timing in timings) >= HOST_BOUND
-    return Cell(timings[0].mode, {"": runs}, rounded(median(runs)), _kernels(timings), host)
+    return Cell(timings[0].mode, {"": runs}, rounded(median(runs)), _kernels(timings), host, beside(timings))
+
+
+def beside(timings: Sequence[Timing]) -> float:
+    """What the control took between the cell's samples: the median over the runs, in microseconds; 0 without a control."""
+    return rounded(median(timing.control_us for timing in timings))
 
 
 def _kernels(timings: Sequence[Timing]) -> list[str]:

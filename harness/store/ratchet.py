@@ -19,6 +19,7 @@ from harness.store.timing import THROTTLED
 STARTS = 5  # machine starts that are pooled: the last ones
 NOISY = 0.02  # deviation of a control's medians between the runs of one refresh; on an H200 it was 0.07 to 0.15 %
 HOT = 0.1  # share of the runs that a throttled device may have spoilt: they are left out
+_SHOWN = 3  # kernels that a line names
 APPENDED, REPLACED, ADDED, KEPT, TAKEN, REFUSED = "appended", "replaced", "added", "kept", "accepted", "refused"
 SLOWER, RENAMED, LOST, UNCLASSIFIED = "slower", "renamed", "gone", "unclassified"
 
@@ -112,7 +113,7 @@ def refresh(
 
 def _verdicts(before: Baseline, cells: Mapping[str, Cell], start: str, controls: Mapping[str, Timed]) -> dict[str, Judged]:
     both = {name: (before.cells[name], new) for name, new in cells.items() if name in before.cells and before.cells[name].mode == new.mode}
-    timed = {name: Timed(new.mode, old.runs, new.runs[""], start, old.host or new.host) for name, (old, new) in both.items()}
+    timed = {name: Timed(new.mode, old.runs, new.runs[""], start, old.host or new.host, beside=(old.beside, new.beside)) for name, (old, new) in both.items()}
     return judge({**timed, **controls})[0]
 
 
@@ -135,7 +136,7 @@ def _change(name: str, what: str, old: Cell | None, new: Cell | None, why: str =
 
 def _unworsened(name: str, old: Cell, new: Cell, judged: Judged | None, *, append: bool) -> tuple[Cell, Change]:
     """What a cell becomes that got no worse: a lucky run or a doubtful one changes nothing."""
-    fast, doubtful = (judged is not None and judged.verdict == FAST), (judged is not None and judged.rerun > 0)
+    fast, doubtful = (judged is not None and judged.verdict == FAST), (judged is not None and (judged.rerun > 0 or judged.restless))
     if fast and len(_only(new)) >= RUNS:
         return new, _change(name, REPLACED, old, new)
     if fast or doubtful or not append:
@@ -152,6 +153,8 @@ def _worse(old: Cell, new: Cell, judged: Judged | None) -> str:
         return RENAMED
     if judged is not None and judged.verdict == SLOW:
         return SLOWER
+    if judged is not None and judged.restless:
+        return ""
     pooled = [median(runs) for runs in {**old.runs, **new.runs}.values()][-STARTS:]
     crept = not (old.host or new.host) and median(pooled) > old.accepted * (1 + dict(Rule().floors)[old.mode] + 0.009)
     return SLOWER if crept else ""
@@ -166,7 +169,8 @@ def _middle(cell: Cell) -> float:
 
 
 def said(cell: Cell | None) -> str:
-    """A cell in a line: `93.9 us graph (_fwd_kernel)`."""
+    """A cell in a line, its first kernels named: `93.9 us graph (_fwd_kernel)`."""
     if cell is None:
         return ""
-    return f"{_middle(cell):.4g} us {cell.mode}" + (f" ({', '.join(cell.kernels)})" if cell.kernels else "")
+    more = [f"{len(cell.kernels) - _SHOWN} more"] if len(cell.kernels) > _SHOWN else []
+    return f"{_middle(cell):.4g} us {cell.mode}" + (f" ({', '.join([*cell.kernels[:_SHOWN], *more])})" if cell.kernels else "")
