@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLE = toml.read(ROOT / "harness" / "providers" / "kernels.toml")
 FAMILIES = load_families(DEFAULT_CASES / "kernels.toml")
 PAIRS = [(name, place) for name, table in TABLE.items() for place in table if place not in (NEVER, PLATFORMS)]
-ON_SGLANG = [(name, place) for name, place in PAIRS if name.startswith("sglang")]
+ON_SGLANG = [(name, place) for name, place in PAIRS if name.startswith("sglang") and name != "sglang_jit"]  # which is CUDA C++
 SHOWN = [
     ("mla_decode", "flashinfer_fa3", ["void flashinfer::mla::hopper::BatchMLAPageAttentionHopperKernel<T>(P)"]),
     ("mla_decode", "flashinfer_fa2", ["void flashinfer::mla::BatchMLAPagedAttentionKernel<T>(P)"]),

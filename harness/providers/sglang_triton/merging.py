@@ -6,6 +6,7 @@ import inspect
 import math
 from typing import Any
 
+from harness.contracts.inputs import dtype_of
 from harness.errors import Unsupported
 from harness.providers.registry import implements
 from harness.providers.resolve import resolve
@@ -27,7 +28,13 @@ class MergeState:
         self.merge(self.x.v_a, self.x.s_a, self.x.v_b, self.x.s_b, self.out, self.lse)
 
 
-@implements("merge_state", library="sglang", name="sglang_wrapper", platforms=EVERYWHERE, semantics={"lse": "natural"})
+def _merges(case: Any, arch: str) -> tuple[str, ...]:
+    """The kernel that the wrapper must launch: sgl_kernel's on CUDA for rows of whole 16-byte words, else Triton's."""
+    whole = case.dim * dtype_of(case.dtype).itemsize % 16 == 0
+    return ("^merge_attn_states_kernel$",) if arch.startswith("sm_") and whole else ("^merge_state_kernel$",)
+
+
+@implements("merge_state", library="sglang", name="sglang_wrapper", platforms=EVERYWHERE, semantics={"lse": "natural"}, kernels=_merges)
 class MergeStateWrapper(MergeState):
     """What SGLang's attention back ends call: sgl_kernel on CUDA, its Triton kernel elsewhere and, in silence, for a head dimension off the vector width."""
 
