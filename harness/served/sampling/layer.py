@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from harness.contracts.sampling import murmur
-from harness.errors import Missing, Unsupported
+from harness.errors import Missing
 from harness.offline.routes.linking import Linker, Undescribed
 from harness.offline.routes.parsing import Tree
 from harness.providers.resolve import resolve
@@ -42,10 +42,6 @@ _IMPORTED = {
     f"{SAMPLER}.top_k_top_p_sampling_from_probs": "flashinfer.sampling:top_k_top_p_sampling_from_probs",
 }
 _HASHES = ("sglang.kernels.ops.sampling.murmur_hash:murmur_hash32", "sglang.srt.layers.utils.hash:murmur_hash32")
-
-
-class Reached(Exception):
-    """The layer reached something that this module does not describe; the message names it."""
 
 
 @dataclass
@@ -118,7 +114,7 @@ class Layer:
             f"{BATCH}.logger": _Silent(),
         }
         said = {"is_hip": hip, "is_cuda": cuda, "is_pin_memory_available": cuda or hip} | dict.fromkeys(("is_npu", "is_xpu", "is_musa"), False)
-        said |= {"is_gfx1250_supported": False, "get_bool_env_var": False}
+        said |= {"is_gfx1250_supported": False, "get_bool_env_var": False, "get_compiler_backend": "inductor"}
         answers |= {f"{module}.{name}": _Fixed(value) for module in _COMMON for name, value in said.items()}
         return answers | {name: _Late(place) for name, place in _IMPORTED.items()}
 
@@ -163,7 +159,23 @@ def _murmur(seed: Any, positions: Any, columns: Any) -> Any:
 
 def _world() -> Mapping[str, Any]:
     found = {name: importlib.import_module(name) for name in _REAL}
-    return found | {"dataclasses": SimpleNamespace(**{**vars(found["dataclasses"]), "dataclass": _dataclass})}
+    dataclass = SimpleNamespace(**{**vars(found["dataclasses"]), "dataclass": _dataclass})
+    return found | {"dataclasses": dataclass, "torch": _Eager(found["torch"])}
+
+
+class _Eager:
+    """torch with a `compile` that changes nothing: its tracer does not follow names that are bound when they are first used."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._torch, name)
+
+    @staticmethod
+    def compile(function: Any = None, **options: Any) -> Any:
+        """As torch.compile, called or as a decorator."""
+        return function if function is not None else lambda given: given
 
 
 def _dataclass(cls: Any = None, /, **options: Any) -> Any:
