@@ -50,7 +50,7 @@ BY_ROW = (
 
 
 def requests(case: Case, draw: Draw, rows: torch.Tensor) -> Inputs:
-    """The inputs of a case whose logits are `rows`. What a row's grammar or least length forbids, and what it has generated, is its best token, so that it tells."""
+    """The inputs of a case whose logits are `rows`. A row's grammar and least length forbid its best token, which it has generated, so that each tells."""
     kinds = [PLAIN | KINDS[MIXES[case.mix][row % len(MIXES[case.mix])]] for row in range(case.batch)]
 
     def of(name: str, dtype: torch.dtype) -> torch.Tensor:

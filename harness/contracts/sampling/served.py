@@ -15,7 +15,7 @@ from harness.contracts.relations import Relation
 from harness.contracts.relations.base import none_of, nothing
 from harness.contracts.relations.rows import row_by_row, several
 from harness.contracts.sampling import filters
-from harness.contracts.sampling.distributions import BATCH, VOCAB, logits
+from harness.contracts.sampling.distributions import logits
 from harness.contracts.sampling.drawing import AGAIN, DRAWS
 from harness.contracts.sampling.requests import BY_ROW, MIXES, adjusted, heat, requests
 from harness.contracts.sampling.served_mistakes import mistakes
@@ -28,7 +28,7 @@ def _only(seeded: bool, unfit: Any = lambda case: None) -> Any:
     def why(case: Case) -> str | None:
         if (case.mode == "seeded") is not seeded:
             return "two calls draw the same where they have seeds, and else not"
-        return unfit(case)  # type: ignore[no-any-return]
+        return unfit(case)
 
     return why
 
@@ -54,8 +54,8 @@ class served_sample:
     """
 
     axes = (
-        BATCH,
-        VOCAB,
+        number("batch", "b", "requests"),
+        number("vocab", "v", "vocabulary size", least=8, search=(8, 200_000)),  # something is left of every row
         words("mix", tuple(MIXES), "the kinds of request, one row after the other", default="every"),
         words("mode", ("free", "seeded"), "random numbers of the device, or of each row's seed and position", default="free"),
         number("length", "l", "tokens generated so far", default=16),

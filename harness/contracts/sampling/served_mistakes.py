@@ -24,7 +24,7 @@ GROUPS: dict[str, dict[str, float]] = {
     "logit bias": {"bias": 0.0},
     "filters": {"top_k": 1 << 30, "top_p": 1.0, "min_p": 0.0},
 }
-_BESIDE = {"min_new_tokens": ("least", "stop"), "grammar mask": ("constrained", "allowed"), "logit bias": ("bias", "bias_ids"), "penalties": ("generated",)}
+_BESIDE = {"grammar mask": ("constrained", "allowed"), "logit bias": ("bias", "bias_ids"), "penalties": ("generated",)}
 
 
 def mistakes(contract: Any, x: Inputs, semantics: Semantics) -> list[Instead]:
@@ -42,6 +42,9 @@ def _known(x: Inputs, semantics: Semantics) -> Iterator[tuple[str, str, Inputs, 
         if any(bool((getattr(x, field) != value).any()) for field, value in off.items()):
             dropped = {field: torch.full_like(getattr(x, field), value) for field, value in off.items()}
             yield "ignored-flag", f"{name} {'are' if name.endswith('s') else 'is'} ignored: draws are those without", _hot(x, dropped), semantics
+    if semantics["order"] == "own" and bool((x.min_p > 0).any()) and not bool((x.min_p > 0).all()):
+        text = "A row depends on its neighbours: as one request has min-p, all take top-p of what top-k leaves"
+        yield "invariant", text, _all_own(x), semantics
     yield "support", "The filters are in another order: top-p is taken of what top-k leaves", _all_own(x), {**semantics, "order": "own"}
     if semantics["order"] == "own":
         yield "support", "The filters are in another order: top-p is taken of the whole mass", x, {**semantics, "order": "joint"}
@@ -51,7 +54,7 @@ def _known(x: Inputs, semantics: Semantics) -> Iterator[tuple[str, str, Inputs, 
         for name, off in GROUPS.items():
             fields = dict.fromkeys((*off, *_BESIDE.get(name, ())))
             yield "invariant", f"A row depends on its neighbours: it has {name} of the row {word} it", _hot(x, _moved(x, fields, step)), semantics
-        every = dict.fromkeys(field for name, off in GROUPS.items() for field in (*off, *_BESIDE.get(name, ())))
+        every = dict.fromkeys(("stop", *(field for name, off in GROUPS.items() for field in (*off, *_BESIDE.get(name, ())))))
         yield "invariant", f"A row depends on its neighbours: it has the parameters of the row {word} it", _hot(x, _moved(x, every, step)), semantics
 
 

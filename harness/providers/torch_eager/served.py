@@ -28,7 +28,9 @@ def kept(x: Any) -> Any:
     return torch.where(greedy[:, None], best, above_share(filtered(probs, x.top_k, x.top_p), x.min_p))
 
 
-@implements("served_sample", library="torch", name="torch_eager", platforms=ANYWHERE, semantics={"ties_k": "all", "ties_p": "all"}, promises=("repeat", "process"))
+@implements(
+    "served_sample", library="torch", name="torch_eager", platforms=ANYWHERE, semantics={"ties_k": "all", "ties_p": "all"}, promises=("repeat", "process")
+)
 def served_sample(x: Any) -> Any:
     """Free draws by the inverse of the cumulative sum; seeded ones from a generator of each row's seed and position."""
     import torch
