@@ -124,7 +124,7 @@ class served_sample:
         return {**outputs, "ids": ids.reshape(shape).long()} if isinstance(ids, torch.Tensor) else outputs
 
     def work(self, case: Case) -> Work:
-        elements = case.batch * case.vocab
+        elements = case.batch * case.vocab * case.draws  # a draw is a step of the server
         return Work(30 * elements, 16 * elements)
 
     def for_model(self, g: Geometry, small: bool) -> Iterator[dict[str, Any]]:
