@@ -54,16 +54,19 @@ class Batch:
 
 @dataclass
 class Layer:
-    """One version's sampling layer. backend: `pytorch` or `flashinfer`; deterministic: as --enable-deterministic-inference has it."""
+    """One version's sampling layer. backend: `pytorch` or `flashinfer`; deterministic: as --enable-deterministic-inference has it; platform: `hip`,
+    `cuda` or `cpu`, what the layer is told it runs on, whatever tensors it is given; answers: what else is described, by dotted name."""
 
     backend: str
     deterministic: bool
     device: str
     root: Path
+    platform: str = ""
+    answers: Mapping[str, Any] = field(default_factory=dict)
     linker: Linker = field(init=False)
 
     def __post_init__(self) -> None:
-        self.linker = Linker(Tree(self.root), _world(), self._described())
+        self.linker = Linker(Tree(self.root), _world(), {**self._described(), **self.answers})
 
     def load(self, module: str, name: str) -> Any:
         """A global of the layer. Raises Missing where the version has no such module or name."""
@@ -97,7 +100,8 @@ class Layer:
         server = SimpleNamespace(deterministic=arguments, kernel=arguments, features=features)
         alone = SimpleNamespace(device_group=None)
         parallel = SimpleNamespace(tp_group=alone, attn_tp_group=alone, attn_cp_group=alone, attn_cp_size=1, tp_rank=0, attn_dp_rank=0)
-        hip, cuda = self.device != "cpu" and torch.version.hip is not None, self.device != "cpu" and torch.version.cuda is not None
+        here = "cpu" if self.device == "cpu" else "hip" if torch.version.hip else "cuda"
+        platform = self.platform or here
         answers: dict[str, Any] = {
             "sglang.srt.runtime_context.get_exec": lambda: server,
             "sglang.srt.runtime_context.get_parallel": lambda: parallel,
@@ -113,7 +117,7 @@ class Layer:
             f"{SAMPLER}.logger": _Silent(),
             f"{BATCH}.logger": _Silent(),
         }
-        said: dict[str, Any] = {"is_hip": hip, "is_cuda": cuda, "is_pin_memory_available": cuda or hip} | dict.fromkeys(("is_npu", "is_xpu", "is_musa"), False)
+        said: dict[str, Any] = {"is_hip": platform == "hip", "is_cuda": platform == "cuda", "is_pin_memory_available": here != "cpu"} | dict.fromkeys(("is_npu", "is_xpu", "is_musa"), False)
         said |= {"is_gfx1250_supported": False, "get_bool_env_var": False, "get_compiler_backend": "inductor"}
         answers |= {f"{module}.{name}": _Fixed(value) for module in _COMMON for name, value in said.items()}
         return answers | {name: _Late(place) for name, place in _IMPORTED.items()}
