@@ -54,39 +54,40 @@ class _Guide:
 
 
 def grammars(layer: Layer, x: Any, times: int) -> list[Any] | None:
-    """Each request's grammar object of SGLang's own class, `times` in a row, or None where none is constrained."""
+    """Each request's grammar object of SGLang's own class, all of them `times` over, or None where none is constrained."""
     if not bool(x.constrained.any()):
         return None
     made = layer.load(GRAMMAR, "OutlinesGrammar")
     of_row = [made(_Guide(x.allowed[row].nonzero().flatten().tolist()), None) if bool(x.constrained[row]) else None for row in range(len(x.logits))]
-    return [one for one in of_row for _ in range(times)]
+    return of_row * times
 
 
 class Step:
-    """A batch in which request `row` stands `times` in a row, one for each of its draws, ready to be sampled."""
+    """A batch that holds all requests `times` over, once for each draw, so that each has its own neighbours every time; ready to be sampled."""
 
     def __init__(self, layer: Layer, x: Any, first: int, times: int) -> None:
         import torch
 
         self._layer = layer
-        reqs = [one for row in range(len(x.logits)) for one in [request(layer, x, row)] * times]
+        self._times = times
+        reqs = [request(layer, x, row) for row in range(len(x.logits))] * times
         self.info = layer.info(reqs, x.logits.shape[1])
-        tokens = x.generated.repeat_interleave(times, 0)
+        tokens = x.generated.repeat(times, 1)
         for step in range(tokens.shape[1]):
             self.info.penalizer_orchestrator.cumulate_output_tokens(tokens[:, step])
         self.info.grammars = grammars(layer, x, times)
         self.info.update_regex_vocab_mask()
         self.info = self.info.copy_for_forward()  # as the overlap scheduler hands it on
         self.info.grammars = None  # their ranks agree on a token by a collective, which a rank alone has not
-        self.logits = x.logits.repeat_interleave(times, 0)
-        self.positions = x.positions.repeat_interleave(times) + (torch.arange(len(self.logits), device=x.logits.device) % times + first)
+        self.logits = x.logits.repeat(times, 1)
+        self.positions = x.positions.repeat(times) + torch.arange(first, first + times, device=x.logits.device).repeat_interleave(len(x.logits))
         self.sampler = layer.sampler()
 
     def sample(self) -> Any:
-        """Token ids [requests * times]."""
+        """Token ids [requests, times]."""
         output = self._layer.load(OUTPUT, "LogitsProcessorOutput")(next_token_logits=self.logits.clone())
         self.info.apply_logits_bias(output.next_token_logits)
         nothing = [0] * len(self.logits)
         ids = self.sampler(output, self.info, False, nothing, [None] * len(nothing), self.positions)
         self._layer.linker.trace.seen.clear()
-        return ids
+        return ids.view(self._times, -1).T

@@ -117,7 +117,9 @@ class Layer:
             f"{SAMPLER}.logger": _Silent(),
             f"{BATCH}.logger": _Silent(),
         }
-        said: dict[str, Any] = {"is_hip": platform == "hip", "is_cuda": platform == "cuda", "is_pin_memory_available": here != "cpu"} | dict.fromkeys(("is_npu", "is_xpu", "is_musa"), False)
+        said: dict[str, Any] = {"is_hip": platform == "hip", "is_cuda": platform == "cuda", "is_pin_memory_available": here != "cpu"} | dict.fromkeys(
+            ("is_npu", "is_xpu", "is_musa"), False
+        )
         said |= {"is_gfx1250_supported": False, "get_bool_env_var": False, "get_compiler_backend": "inductor"}
         answers |= {f"{module}.{name}": _Fixed(value) for module in _COMMON for name, value in said.items()}
         return answers | {name: _Late(place) for name, place in _IMPORTED.items()}

@@ -42,7 +42,7 @@ class Served:
     def _draws(self) -> Any:
         import torch
 
-        return torch.cat([step.sample().view(len(self.x.logits), -1) for step in self.steps], 1)
+        return torch.cat([step.sample() for step in self.steps], 1)
 
     def run(self) -> Any:
         import torch
