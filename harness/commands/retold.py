@@ -141,7 +141,7 @@ def _timed(session: Session) -> tuple[list[costs.Timed], str]:
         platform, status, _ = standing(provider, session.machine)
         if not status and provider.library.name != "torch" and not provider.variant:
             cells += [Cell("mla_decode", provider, _decode(count), platform) for count in (costs.HEADS, costs.PADDED)]
-    results = {cell.id: session.run(cell) for cell in cells if not cell.provider.declines(cell.case, cell.platform)}
+    results = {cell.id: session.run(cell) for cell in cells if cell.case and not cell.provider.declines(cell.case, cell.platform)}
     timing.take(session, cells, results, runs=_RUNS, step=lambda result: None)
     small = [cell.id for cell in cells if cell.case and cell.case.heads == costs.HEADS and results.get(cell.id) and results[cell.id].timings]
     timing.remedies(session, cells, results, [name for name in small if results[name].remedy is None], runs=_RUNS, step=lambda result: None)

@@ -53,9 +53,9 @@ def _known(x: Inputs, semantics: Semantics) -> Iterator[tuple[str, str, Inputs, 
     for step, word in ((1, "before"), (-1, "after")):
         for name, off in GROUPS.items():
             fields = dict.fromkeys((*off, *_BESIDE.get(name, ())))
-            yield "invariant", f"A row depends on its neighbours: it has {name} of the row {word} it", _hot(x, _moved(x, fields, step)), semantics
+            yield "invariant", f"A row depends on its neighbours: it has {name} of the row {word} it", _moved(x, fields, step), semantics
         every = dict.fromkeys(("stop", *(field for name, off in GROUPS.items() for field in (*off, *_BESIDE.get(name, ())))))
-        yield "invariant", f"A row depends on its neighbours: it has the parameters of the row {word} it", _hot(x, _moved(x, every, step)), semantics
+        yield "invariant", f"A row depends on its neighbours: it has the parameters of the row {word} it", _moved(x, every, step), semantics
 
 
 def _all_own(x: Inputs) -> Inputs:
@@ -63,11 +63,11 @@ def _all_own(x: Inputs) -> Inputs:
     return x.copy_with(min_p=x.min_p.clamp_min(1e-30))
 
 
-def _moved(x: Inputs, fields: dict[str, None], step: int) -> dict[str, torch.Tensor]:
-    return {field: torch.roll(getattr(x, field), step, 0) for field in fields}
+def _moved(x: Inputs, fields: dict[str, None], step: int) -> Inputs:
+    return x.copy_with(**{field: torch.roll(getattr(x, field), step, 0) for field in fields})
 
 
 def _hot(x: Inputs, fields: dict[str, torch.Tensor]) -> Inputs:
-    """With these fields; a row whose own temperature is 0 stays greedy where it is its filters that were dropped."""
+    """With these fields; a row whose own temperature is 0 stays greedy where its filters are dropped."""
     y = x.copy_with(**fields)
-    return y.copy_with(top_k=torch.where(y.temperature == 0, 1, y.top_k)) if "temperature" not in fields else y
+    return y.copy_with(top_k=torch.where(y.temperature == 0, 1, y.top_k))
