@@ -110,3 +110,25 @@ def serves_every_position_alike(x: Any) -> Any:
 @fault("served_sample", "mismatch", "reused-random", **{**SEEDED, "batch": 7, "mix": "simple", "draws": 1000})
 def serves_one_seed_to_all(x: Any) -> Any:
     return eager(x.copy_with(seeds=torch.full_like(x.seeds, 42), positions=torch.zeros_like(x.positions)))
+
+
+@fault("served_verify", "mismatch", "ignored-flag", batch=4, vocab=64, mix="penalties", draws=1000)
+def verifies_without_penalties(x: Any) -> Any:
+    """As a verification that looks for them under a name they no longer have."""
+    off = {name: torch.full_like(getattr(x, name), value) for name, value in (("frequency", 0.0), ("presence", 0.0), ("repetition", 1.0), ("least", 0))}
+    return eager(x.copy_with(**off))
+
+
+@fault("served_verify", "mismatch", "ignored-flag", batch=2, vocab=64, mix="shares", draws=1000)
+def verifies_without_min_p(x: Any) -> Any:
+    return eager(x.copy_with(min_p=torch.zeros_like(x.min_p)))
+
+
+@fault("served_verify", "mismatch", "silently-greedy", batch=8, vocab=64, draws=1000)
+def verifies_every_request_greedily(x: Any) -> Any:
+    return eager(x.copy_with(temperature=torch.zeros_like(x.temperature)))
+
+
+@fault("served_verify", "mismatch", "invariant", batch=8, vocab=64, draws=1000)
+def verifies_by_the_neighbours_parameters(x: Any) -> Any:
+    return eager(_moved(x, *PARAMETERS))

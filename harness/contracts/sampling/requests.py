@@ -42,6 +42,9 @@ MIXES: dict[str, tuple[str, ...]] = {
     "narrow": ("greedy", "top-k", "both", "filtered"),  # every row has a top-k: the scheduler knows the greatest
     "simple": _SIMPLE,  # no row has a filter
     "greedy": ("greedy",),
+    "chosen": ("greedy", "plain", "cold", "hot", "top-k", "top-p", "both", "biased"),  # what a verification is asked for by every server
+    "penalties": ("plain", "penalised", "rewarded", "forced"),
+    "shares": ("plain", "min-p"),
 }
 BY_ROW = (
     "logits", "temperature", "top_k", "top_p", "min_p", "frequency", "presence", "repetition", "generated", "least", "stop", "allowed", "constrained",
@@ -122,7 +125,7 @@ def kept_alone(x: Inputs, row: int, semantics: Semantics) -> list[int]:
     weight = [math.exp((one - top) / warmth) for one in value]
     whole = math.fsum(weight)
     p = [one / whole for one in weight]
-    first = semantics["order"] == "own" and mine["min_p"] > 0
+    first = semantics["order"] == "top-k-first" or (semantics["order"] == "own" and mine["min_p"] > 0)
     order = "top-k-first" if first else "joint"
     # of equal ones all may be kept, by every policy, as far as the k-th
     kept = filters.kept_by_rank(p, min(mine["top_k"], len(p)), mine["top_p"], "all" if semantics["ties_k"] == "all" else "exactly-k", order)

@@ -74,21 +74,7 @@ class served_sample:
 
     def support(self, x: Inputs, semantics: Semantics) -> filters.Support:
         """Which tokens each row keeps."""
-        scaled = heat(x, adjusted(x))
-        weights = torch.softmax(scaled, -1)
-        rough = 4 * roughness(scaled, weights)
-        slack = torch.where(weights > filters.SMALLEST, rough, 0.0).amax(-1, keepdim=True) + 2.0**-24 * (8 + 4 * x.case.vocab**0.5)
-        k = x.top_k.long().clamp(1, x.case.vocab)[:, None]
-        target, share = x.top_p.double()[:, None], x.min_p.double()[:, None]
-        own = (share > 0) & (semantics["order"] == "own")
-        joint, after = (select(scaled, weights, k, target, slack, {**semantics, "order": word}) for word in ("joint", "top-k-first"))
-        required, allowed = (torch.where(own, second, first) for first, second in zip(joint[:2], after[:2], strict=True))
-        edge = weights.amax(-1, keepdim=True) * share
-        band = 2.0**-22 + rough
-        best = weights == weights.amax(-1, keepdim=True)
-        required = required & ((weights >= edge * (1 + band)) | best)
-        kept = None if joint[2] is None else torch.where(share[:, 0] > 0, -1, joint[2])
-        return filters.Support(required, allowed & (weights >= edge * (1 - band)), kept)
+        return supported(x, semantics)
 
     def weights(self, x: Inputs) -> torch.Tensor:
         """fp64 [batch, vocab]: each row's probabilities before its filters."""
@@ -130,6 +116,25 @@ class served_sample:
     def for_model(self, g: Geometry, small: bool) -> Iterator[dict[str, Any]]:
         for mix in ("every", "narrow", "simple"):
             yield {"batch": 4 if small else 16, "vocab": g.model.vocab, "mix": mix, "draws": 1}
+
+
+def supported(x: Inputs, semantics: Semantics) -> filters.Support:
+    """Which tokens each row keeps by its own parameters; order `top-k-first` takes top-p of what top-k left in every row."""
+    scaled = heat(x, adjusted(x))
+    weights = torch.softmax(scaled, -1)
+    rough = 4 * roughness(scaled, weights)
+    slack = torch.where(weights > filters.SMALLEST, rough, 0.0).amax(-1, keepdim=True) + 2.0**-24 * (8 + 4 * x.case.vocab**0.5)
+    k = x.top_k.long().clamp(1, x.case.vocab)[:, None]
+    target, share = x.top_p.double()[:, None], x.min_p.double()[:, None]
+    own = ((share > 0) & (semantics["order"] == "own")) | (semantics["order"] == "top-k-first")
+    joint, after = (select(scaled, weights, k, target, slack, {**semantics, "order": word}) for word in ("joint", "top-k-first"))
+    required, allowed = (torch.where(own, second, first) for first, second in zip(joint[:2], after[:2], strict=True))
+    edge = weights.amax(-1, keepdim=True) * share
+    band = 2.0**-22 + rough
+    best = weights == weights.amax(-1, keepdim=True)
+    required = required & ((weights >= edge * (1 + band)) | best)
+    kept = None if joint[2] is None or after[2] is None else torch.where(share[:, 0] > 0, -1, torch.where(own[:, 0], after[2], joint[2]))
+    return filters.Support(required, allowed & (weights >= edge * (1 - band)), kept)
 
 
 def _twice(ids: Any, kept: torch.Tensor) -> tuple[str, str] | None:

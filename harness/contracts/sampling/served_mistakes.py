@@ -20,6 +20,7 @@ GROUPS: dict[str, dict[str, float]] = {
     "penalties": PENALTIES,
     **{name: {name: off} for name, off in PENALTIES.items()},
     "min_new_tokens": {"least": 0},
+    "penalties and min_new_tokens": {**PENALTIES, "least": 0},
     "grammar mask": {"constrained": 0},
     "logit bias": {"bias": 0.0},
     "filters": {"top_k": 1 << 30, "top_p": 1.0, "min_p": 0.0},

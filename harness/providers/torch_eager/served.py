@@ -47,3 +47,9 @@ def served_sample(x: Any) -> Any:
     last = weights.shape[1] - 1 - (weights > 0).flip(-1).int().argmax(-1, keepdim=True)
     ids = torch.minimum(torch.searchsorted(through, coins.to(x.device) * through[:, -1:], right=True), last)
     return torch.stack((ids, ids), -1)
+
+
+@implements("served_verify", library="torch", name="torch_eager", platforms=ANYWHERE, semantics={"ties_k": "all", "ties_p": "all", "order": "joint"})
+def served_verify(x: Any) -> Any:
+    """What a verification emits is a draw from the target, so a draw from the target is one."""
+    return drawn(kept(x), x.draws)

@@ -25,7 +25,7 @@ def parameters(layer: Layer, x: Any, row: int) -> Any:
         repetition_penalty=float(x.repetition[row]),
         min_new_tokens=int(x.least[row]),
         logit_bias=bias or None,
-        sampling_seed=int(x.seeds[row]) if x.case.mode == "seeded" else None,
+        sampling_seed=int(x.seeds[row]) if x.case.point.get("mode") == "seeded" else None,
     )
     made.verify(x.logits.shape[1])
     return made
@@ -77,7 +77,7 @@ class Step:
             self.info.penalizer_orchestrator.cumulate_output_tokens(tokens[:, step])
         self.info.grammars = grammars(layer, x, times)
         self.info.update_regex_vocab_mask()
-        self.info = self.info.copy_for_forward()  # as the overlap scheduler hands it on
+        self.info = self.info.copy_for_forward()  # as the scheduler hands it on
         self.info.grammars = None  # their ranks agree on a token by a collective, which a rank alone has not
         self.logits = x.logits.repeat(times, 1)
         self.positions = x.positions.repeat(times) + torch.arange(first, first + times, device=x.logits.device).repeat_interleave(len(x.logits))

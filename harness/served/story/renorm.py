@@ -18,6 +18,7 @@ from harness.errors import Missing, UsageError
 from harness.offline.routes.linking import Undescribed
 from harness.offline.sources import Source
 from harness.served.sampling.layer import PARAMETERS, Layer
+from harness.served.sampling.plain import sort_mask_divide, sort_sum_divide
 
 VERIFY = "sglang.srt.speculative.dspark_components.dspark_verify"
 ACCEPT = "sglang.srt.speculative.dspark_components.kernels.dspark_accept"
@@ -49,21 +50,6 @@ class Accept:
     where: str
     function: str
     probs: torch.Tensor | None
-
-
-def sort_mask_divide(probs: torch.Tensor, top_k: torch.Tensor) -> torch.Tensor:
-    """The cure for top-k: sort, mask what stands at rank k and beyond, divide by what is left."""
-    ordered, ids = probs.sort(dim=-1, descending=True)
-    rank = torch.arange(probs.shape[-1], device=probs.device)
-    ordered = ordered.masked_fill(rank >= top_k.view(-1, 1).clamp(max=probs.shape[-1]), 0.0)
-    return torch.zeros_like(probs).scatter_(-1, ids, ordered / ordered.sum(-1, keepdim=True))
-
-
-def sort_sum_divide(probs: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """The cure for top-p: sort, mask what stands behind a sum of p, divide by what is left."""
-    ordered, ids = probs.sort(dim=-1, descending=True)
-    ordered = ordered.masked_fill(ordered.cumsum(-1) - ordered > top_p.view(-1, 1), 0.0)
-    return torch.zeros_like(probs).scatter_(-1, ids, ordered / ordered.sum(-1, keepdim=True))
 
 
 CURE: dict[str, Callable[..., torch.Tensor]] = {"top_k_renorm_prob": sort_mask_divide, "top_p_renorm_prob": sort_sum_divide}
