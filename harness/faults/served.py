@@ -12,6 +12,7 @@ SEEDED: dict[str, Any] = {"batch": 14, "vocab": 111, "draws": 200, "mix": "nomin
 PENALTIES = ("frequency", "presence", "repetition", "generated")
 PARAMETERS = ("temperature", "top_k", "top_p", "min_p", *PENALTIES, "least", "stop", "allowed", "constrained", "bias_ids", "bias")
 OWN = {"order": "own"}
+JOINT = {"order": "joint"}  # as plain PyTorch has it
 
 
 def _moved(x: Any, *names: str) -> Any:
@@ -112,23 +113,23 @@ def serves_one_seed_to_all(x: Any) -> Any:
     return eager(x.copy_with(seeds=torch.full_like(x.seeds, 42), positions=torch.zeros_like(x.positions)))
 
 
-@fault("served_verify", "mismatch", "ignored-flag", batch=4, vocab=64, mix="penalties", draws=1000)
+@fault("served_verify", "mismatch", "ignored-flag", semantics=JOINT, batch=4, vocab=64, mix="penalties", draws=1000)
 def verifies_without_penalties(x: Any) -> Any:
     """As a verification that looks for them under a name they no longer have."""
     off = {name: torch.full_like(getattr(x, name), value) for name, value in (("frequency", 0.0), ("presence", 0.0), ("repetition", 1.0), ("least", 0))}
     return eager(x.copy_with(**off))
 
 
-@fault("served_verify", "mismatch", "ignored-flag", batch=2, vocab=64, mix="shares", draws=1000)
+@fault("served_verify", "mismatch", "ignored-flag", semantics=JOINT, batch=2, vocab=64, mix="shares", draws=1000)
 def verifies_without_min_p(x: Any) -> Any:
     return eager(x.copy_with(min_p=torch.zeros_like(x.min_p)))
 
 
-@fault("served_verify", "mismatch", "silently-greedy", batch=8, vocab=64, draws=1000)
+@fault("served_verify", "mismatch", "silently-greedy", semantics=JOINT, batch=8, vocab=64, draws=1000)
 def verifies_every_request_greedily(x: Any) -> Any:
     return eager(x.copy_with(temperature=torch.zeros_like(x.temperature)))
 
 
-@fault("served_verify", "mismatch", "invariant", batch=8, vocab=64, draws=1000)
+@fault("served_verify", "mismatch", "invariant", semantics=JOINT, batch=8, vocab=64, draws=1000)
 def verifies_by_the_neighbours_parameters(x: Any) -> Any:
     return eager(_moved(x, *PARAMETERS))
