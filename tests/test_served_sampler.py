@@ -17,6 +17,7 @@ from harness.contracts.sampling.requests import BY_ROW, KINDS, MIXES, adjusted
 from harness.faults import FAULTS
 from harness.providers import registry
 from harness.providers.torch_eager.served import kept, served_sample
+from harness.served.sampling import verifying
 from harness.served.sampling.driving import Step, parameters
 from harness.served.sampling.layer import SAMPLER, Layer, installed
 
@@ -132,6 +133,30 @@ def test_a_request_says_what_its_user_said():
     assert (said["both"].top_k, round(said["both"].top_p, 6)) == (6, 0.8)
     assert len(said["biased"].logit_bias) == 4
     assert said["forced"].min_new_tokens == 17
+
+
+def verified(monkeypatch, case: str, root: Path) -> checks.Outcome:
+    """What the first tokens of SGLang's verification are found to be, on these sources."""
+    monkeypatch.setattr(verifying, "installed", lambda: root)
+    x = make_inputs(op("served_verify").axes.parse(case), "cpu", 3)
+    torch.manual_seed(5)
+    made = verifying.ServedDspark()
+    made.prepare(x, None)
+    return checks.judge(made.run().long(), op("served_verify").impl.reference(x, op("served_verify").resolve({}))["ids"])
+
+
+def test_what_a_verification_drops_is_named_and_gone_where_the_source_is_mended(monkeypatch, tmp_path):
+    """Known of SGLang (cases/ledger.toml): penalties are looked for under a name that the batch does not have."""
+    dropped = verified(monkeypatch, "b4-v64-penalties-n500", installed())
+    assert (dropped.reason, "penalties and min_new_tokens are ignored" in dropped.text) == ("ignored-flag", True), dropped.text
+    names = ('getattr(sampling_info, "acc_linear_penalties", None)', 'getattr(sampling_info, "acc_additive_penalties", None)')
+    mended = verified(monkeypatch, "b4-v64-penalties-n500", edited(installed(), tmp_path, "sglang/srt/speculative/dflash_utils.py", names))
+    assert (mended.reason, "repetition is ignored" in mended.text) == ("ignored-flag", True), mended.text
+
+
+def test_a_verification_of_what_most_requests_ask_for_is_right(monkeypatch):
+    outcome = verified(monkeypatch, "b8-v64-n500", installed())
+    assert outcome.right or outcome.suspicious, outcome.text
 
 
 # ---- the contract ----
