@@ -25,7 +25,7 @@ def parameters(layer: Layer, x: Any, row: int) -> Any:
         repetition_penalty=float(x.repetition[row]),
         min_new_tokens=int(x.least[row]),
         logit_bias=bias or None,
-        sampling_seed=int(x.seeds[row]) if x.case.point.get("mode") == "seeded" else None,
+        sampling_seed=int(x.seeds[row]) if getattr(x.case, "mode", "") == "seeded" else None,
     )
     made.verify(x.logits.shape[1])
     return made
@@ -43,14 +43,9 @@ def request(layer: Layer, x: Any, row: int) -> Any:
     )
 
 
-class _Guide:
+def _guide(tokens: list[int]) -> Any:
     """A grammar's state: the tokens that may come next."""
-
-    def __init__(self, tokens: list[int]) -> None:
-        self.tokens = tokens
-
-    def get_next_instruction(self, state: int) -> Any:
-        return self
+    return SimpleNamespace(get_next_instruction=lambda state: SimpleNamespace(tokens=tokens))
 
 
 def grammars(layer: Layer, x: Any, times: int) -> list[Any] | None:
@@ -58,7 +53,7 @@ def grammars(layer: Layer, x: Any, times: int) -> list[Any] | None:
     if not bool(x.constrained.any()):
         return None
     made = layer.load(GRAMMAR, "OutlinesGrammar")
-    of_row = [made(_Guide(x.allowed[row].nonzero().flatten().tolist()), None) if bool(x.constrained[row]) else None for row in range(len(x.logits))]
+    of_row = [made(_guide(x.allowed[row].nonzero().flatten().tolist()), None) if bool(x.constrained[row]) else None for row in range(len(x.logits))]
     return of_row * times
 
 
