@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,14 +25,16 @@ FILTERS = {
 PLAIN = "on a CPU the filters, where the version binds any on ROCm, and the kernel of the chain are plain PyTorch: they have cells of their own"
 
 
-def layer(device: str) -> Layer:
-    """The installed version's verification as ROCm has it; a filter that is None there stays None."""
+def rocm(device: str, root: Path, kernel: Callable[..., None]) -> Layer:
+    """A version's verification as ROCm binds its names, with `kernel` in place of the chain's. A filter that is None there stays None; on a CPU one
+    that is a kernel of another module is plain PyTorch."""
     answers: dict[str, Any] = {"sglang.srt.utils.invariants.expect": _unchecked, f"{VERIFY}._VERIFY_DRAFT_PROBS": None}
     for module in MODULES:
-        answers |= {f"{module}.chain_speculative_sampling_triton": _chain, f"{module}._get_or_create_chain_verify_buffers": _fresh_buffers}
-    made = Layer("pytorch", False, device, installed(), "hip", answers)
+        answers |= {f"{module}.chain_speculative_sampling_triton": kernel, f"{module}._get_or_create_chain_verify_buffers": _fresh_buffers}
+    made = Layer("pytorch", False, device, root, "hip", answers)
     for name, (place, plain) in FILTERS.items():
-        if made.load(UTILS, name) is not None:
+        bound = made.load(UTILS, name)
+        if bound is not None and getattr(bound, "__module__", UTILS) != UTILS:
             made.linker.space(UTILS)[name] = plain if device == "cpu" else resolve(place)
     return made
 
@@ -52,7 +56,7 @@ class ServedDspark:
 
         self.x, times, slots = x, x.draws, x.later.shape[1] + 1
         with described():
-            self.layer = layer(x.device)
+            self.layer = rocm(x.device, installed(), _chain)
             reqs = [request(self.layer, x, row) for row in range(x.case.batch)] * times
             info = self.layer.info(reqs, x.case.vocab)
             for step in range(x.generated.shape[1]):

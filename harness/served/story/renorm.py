@@ -12,18 +12,13 @@ import torch
 
 from harness import checks
 from harness.contracts import Draw, make_inputs, op
-from harness.contracts.speculative.chain import chain_links
-from harness.contracts.speculative.trees import verify_buffers
 from harness.errors import Missing, UsageError
 from harness.offline.routes.linking import Undescribed
 from harness.offline.sources import Source
 from harness.served.sampling.layer import PARAMETERS, Layer
 from harness.served.sampling.plain import sort_mask_divide, sort_sum_divide
+from harness.served.sampling.verifying import UTILS, VERIFY, rocm
 
-VERIFY = "sglang.srt.speculative.dspark_components.dspark_verify"
-ACCEPT = "sglang.srt.speculative.dspark_components.kernels.dspark_accept"
-UTILS = "sglang.srt.speculative.dflash_utils"
-KERNEL = "chain_speculative_sampling_triton"
 # cases of the contracts that hold the cure: rows by rank, ties, every k and every p
 CASES = {
     "top_k_renorm": ("b3-v111-k10-rows", "b5-v111-k10-mixed", "b3-v1000-k50-rows-ties", "b1-v5-k3-tied"),
@@ -55,19 +50,18 @@ class Accept:
 CURE: dict[str, Callable[..., torch.Tensor]] = {"top_k_renorm_prob": sort_mask_divide, "top_p_renorm_prob": sort_sum_divide}
 
 
-def bound(source: Source, platform: str = "hip") -> dict[str, Any]:
-    """What the names of the two filters hold on that platform, as the module's own top binds them."""
-    layer = _layer(source, platform)
+def bound(source: Source) -> dict[str, Any]:
+    """What the names of the two filters hold on ROCm, as the module's own top binds them."""
+    layer = Layer("pytorch", False, "cpu", source.root, "hip")
     return {name: layer.load(UTILS, name) for name in CURE}
 
 
-def accept(source: Source, *, cured: bool = False, platform: str = "hip") -> Accept:
+def accept(source: Source, *, cured: bool = False) -> Accept:
     """One accept of a block of drafts for three requests that filter. Raises UsageError where the version has no such accept."""
-    layer = _layer(source, platform)
     try:
+        layer = rocm("cpu", source.root, _kernel)
         function = layer.load(VERIFY, "accept_draft_tokens")
         if cured:
-            layer.load(UTILS, "build_dflash_verify_target_probs")
             layer.linker.space(UTILS).update(CURE)
         function(**_arguments(layer))
     except Reached as reached:
@@ -115,18 +109,8 @@ def _logits() -> torch.Tensor:
     return Draw("story:target").normal(_BATCH * (_DRAFTS + 1), _VOCAB, scale=2.0)
 
 
-def _layer(source: Source, platform: str) -> Layer:
-    answers = {f"{ACCEPT}.{KERNEL}": _kernel, f"{ACCEPT}._get_or_create_chain_verify_buffers": _buffers}
-    return Layer("pytorch", False, "cpu", source.root, platform, answers)
-
-
 def _kernel(*, target_probs: torch.Tensor, **arguments: Any) -> None:
     raise Reached(target_probs)
-
-
-def _buffers(*, bs: int, draft_token_num: int, device: Any) -> tuple[torch.Tensor, ...]:
-    made, links = verify_buffers(bs, draft_token_num, draft_token_num, "cpu"), chain_links(bs, draft_token_num, "cpu")
-    return (made["retrive_index"], *links.values(), made["predicts"], made["accept_index"], made["accept_token_num"])
 
 
 def _arguments(layer: Layer) -> dict[str, Any]:
@@ -134,11 +118,16 @@ def _arguments(layer: Layer) -> dict[str, Any]:
     reqs = [_request(layer, one) for one in _REQUESTS]
     info = layer.info(reqs, _VOCAB)
     k = [one.sampling_params.top_k for one in reqs]
+    candidates = draw.integers(_BATCH, _DRAFTS + 1, low=0, high=_VOCAB)
     drafts = SimpleNamespace(
-        greedy_mask=None, corrected_logits=draw.normal(_BATCH, _DRAFTS, _VOCAB, scale=2.0), temperatures=info.temperatures, confidence=None
+        draft_tokens=candidates[:, 1:],
+        corrected_logits=draw.normal(_BATCH, _DRAFTS, _VOCAB, scale=2.0),
+        greedy_mask=None,
+        temperatures=info.temperatures,
+        greedy_draft=False,
     )
     return {
-        "candidates": draw.integers(_BATCH, _DRAFTS + 1, low=0, high=_VOCAB),
+        "candidates": candidates,
         "target_logits": _logits(),
         "draft_block": drafts,
         "sampling_info": info,
