@@ -47,3 +47,7 @@ def test_greedy(cell, judge):
 
 def test_seeded_sample(cell, judge):
     judge(cell)
+
+
+def test_served_sample(cell, judge):
+    judge(cell)

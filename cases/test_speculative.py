@@ -51,3 +51,7 @@ def test_tree_verify_greedy(cell, judge):
 
 def test_tree_verify_sample(cell, judge):
     judge(cell)
+
+
+def test_served_verify(cell, judge):
+    judge(cell)

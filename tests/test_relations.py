@@ -43,7 +43,7 @@ def providers_of_faults() -> dict:
     return found
 
 
-PROMISED = {"fault_depends_on_the_batch": {"alone"}}
+PROMISED = {"fault_depends_on_the_batch": {"alone"}, "fault_draws_otherwise_beside_a_filter": {"alone"}}
 
 
 # ---- the axis ----

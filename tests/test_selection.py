@@ -103,7 +103,7 @@ def test_the_nightly_preset_stays_within_its_bound():
         name: [
             provider
             for provider in providers_of(name)
-            if provider.source.startswith("harness.providers.") and not left_out(provider, Selection(preset="nightly"))
+            if provider.source.startswith(("harness.providers.", "harness.served.")) and not left_out(provider, Selection(preset="nightly"))
         ]
         for name in ops()
     }
@@ -111,7 +111,9 @@ def test_the_nightly_preset_stays_within_its_bound():
     cells = [case for case, provider in served if "cuda" in provider.platforms and provider.why_not(case) is None]
     public = {case for bug in bugs(DEFAULT_CASES) for kept in bug.cases.values() for case in kept}
     laws, kept = sum("relation" in case.point for case in cells), sum(case in public for case in cells)
-    assert 10_000 < len(cells) - laws - kept <= 20_000
+    layers = sum(case.op.startswith("served_") and "relation" not in case.point for case in cells)
+    assert 10_000 < len(cells) - laws - kept - layers <= 20_000
+    assert layers <= 500
     assert 1_000 < laws <= 4_000
     assert kept <= 2_500
 

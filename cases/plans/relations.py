@@ -91,7 +91,15 @@ def latent(dtype, heads):
     yield from every("kv_write", tokens=5, kv_heads=2, dtype=dtype)
 
 
+def served(**base):
+    """A batch of requests: to the bit where each has its seed, and the whole vocabulary of laws where it has none."""
+    yield from every("served_sample", but=["slots", "alone"], **base)
+    for mix in ("nominp", "simple"):
+        yield from line("served_sample", "relation", ["slots", "alone", "repeat"], **{**base, "mix": mix, "mode": "seeded"})
+
+
 def sampling():
+    yield from served(batch=8, vocab=1000, draws=64)
     for name, base in ROWS.items():
         yield from every(name, but=["storage"] if name in TABLES else [], **base)
     yield point("temperature_softmax", **ROWS["temperature_softmax"], relation="untempered")
@@ -109,6 +117,9 @@ def smoke():
     yield from line("top_k_renorm", "relation", laws, batch=4, vocab=111, k=10, form="rows")
     yield from line("top_p_renorm", "relation", ["alone", "permuted", "neighbours"], batch=4, vocab=111, p=0.9, form="rows")
     yield point("top_k_top_p_sample", batch=3, vocab=111, k=10, p=0.9, form="rows", relation="repeat")
+    yield from line("served_sample", "relation", ["slots", "alone"], batch=5, vocab=111, mix="simple", mode="seeded")
+    yield point("served_sample", batch=5, vocab=111, mix="nominp", mode="seeded", relation="alone")
+    yield point("served_sample", batch=15, vocab=111, draws=1000, relation="solo")
     for name, base in TABLES.items():
         yield point(name, **base, relation="slots")
     yield from line("temperature_softmax", "relation", ["shifted", "untempered"], batch=2, vocab=4097, temperature=0.7)

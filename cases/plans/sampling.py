@@ -1,6 +1,6 @@
 """Cases of the sampling family."""
 
-from tools import line, pairwise, product, threewise
+from tools import line, pairwise, point, product, threewise
 
 DTYPES = ["fp32", "fp16", "bf16"]
 FORMS = ["scalar", "rows", "mixed"]
@@ -124,10 +124,22 @@ def smoke():
     yield from product("penalties", batch=4, vocab=111, values=["random", "masked", "ties"], dtype=["fp32", "fp16"])
     for alone in ((1, 0, 1), (0, 1, 1), (0, 0, 2)):
         yield from product("penalties", batch=1, vocab=111, **dict(zip(("frequency", "presence", "repetition"), alone, strict=True)))
+    yield from served(111, 1000)
+    yield point("served_sample", batch=3, vocab=9, mix="greedy")
+
+
+def served(vocab, draws):
+    """Batches of requests that differ, by seed too; what a seed asks for costs a call for each draw twice."""
+    yield from product("served_sample", batch=15, vocab=vocab, values=["random", "ties", "peaked"], draws=draws)
+    yield from product("served_sample", batch=[7, 14], vocab=vocab, mix=["nominp", "narrow", "simple"], draws=draws)
+    yield from product("served_sample", batch=14, vocab=vocab, mix=["nominp", "simple"], mode="seeded", draws=200)
 
 
 def pr():
     yield from drawn(200_000, 1000, 3)
+    yield from served(1000, 10_000)
+    yield from product("served_sample", batch=30, vocab=[129280, 163840], draws=16)
+    yield from product("served_sample", batch=28, vocab=163840, mix="nominp", mode="seeded", draws=4)
     yield from powers(5_000_000)
     yield from product("seeded_sample", batch=4000, vocab=111, seeds=["fewseeds", "fewpositions"], values=["random", "flat"])
     yield from product("seeded_sample", batch=512, vocab=163840, seeds="fewseeds")
@@ -216,6 +228,8 @@ def arrays():
 def nightly():
     yield from pr()
     yield from drawn(1_000_000, 111, 3)
+    yield from served(4097, 10_000)
+    yield from product("served_sample", batch=[1, 64], vocab=[111, 151936], mix=["every", "narrow", "simple", "greedy"], values=["random", "flat"])
     for values in ("flat", "onehot", "tail"):  # tokens of probability 0 watched, and denormals beside real ones
         yield from product("sample", batch=1, vocab=9, values=values, draws=100_000_000)
     yield from product("top_k_top_p_sample", batch=1, vocab=9, k=3, p=0.9, draws=100_000_000)

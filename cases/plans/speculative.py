@@ -18,7 +18,15 @@ REAL = [129280, 151936, 163840]
 OFF = 1 << 30
 
 
+def served(vocab, draws):
+    """Verified batches of requests that differ: what every server is asked for, and what few requests ask for."""
+    yield from product("served_verify", batch=8, vocab=vocab, values=["random", "peaked"], draws=draws)
+    yield from product("served_verify", batch=4, vocab=vocab, mix=["penalties", "shares", "greedy"], draws=draws)
+    yield from product("served_verify", batch=13, vocab=vocab, mix="nominp", draws=draws)
+
+
 def smoke():
+    yield from served(64, 1000)
     yield from product("chain_verify", batch=512, slots=2, vocab=4, values="grid")
     yield from product("tree_verify_sample", batch=192, slots=3, vocab=4, shape="wide", values="grid")
     yield from product("tree_verify_sample", batch=1536, slots=3, vocab=8, shape="chain", values="grid")
@@ -82,6 +90,7 @@ def laws(batch, vocab):
 
 
 def pr():
+    yield from served(1000, 4000)
     yield from laws(20000, 111)
     yield from product("chain_verify", batch=16, slots=5, vocab=1000, values=FAMILIES)
     yield from product("chain_verify", batch=16, slots=5, vocab=1000, values=BLOCK, mode="block")
@@ -122,6 +131,7 @@ def pr():
 
 def nightly():
     yield from pr()
+    yield from product("served_verify", batch=[1, 16], vocab=[64, 4096], mix=["chosen", "simple"], draws=4000)
     yield from laws(50000, 1000)
     yield from threewise("chain_verify", batch=[1, 64], slots=[2, 5, 16], vocab=[9, 1000, 4097, 129280], values=BLOCK, mode=["token", "block"])
     yield from product("chain_verify", batch=7, slots=[3, 4, 6, 7, 8], vocab=REAL, values="float")

@@ -17,6 +17,7 @@ from harness.faults import (  # noqa: F401  # importing declares them
     raising,
     relating,
     sampling,
+    served,
     waiting,
     writing,
 )

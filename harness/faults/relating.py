@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.contracts._torch import torch
 from harness.contracts.inputs import Draw
-from harness.faults.shelf import fault, right
+from harness.faults.shelf import eager, fault, right
 
 _CALLS = itertools.count()
 _PROCESS = int.from_bytes(os.urandom(4))  # another in each process that loads the shelf
@@ -238,3 +238,19 @@ class DrawsBeforeTheGraph:
 
     def run(self) -> Any:
         return torch.searchsorted(self.weights, self.coins, right=True).clamp_(max=self.weights.shape[1] - 1)
+
+
+# ---- requests that a server serves together ----
+
+
+@fault("served_sample", "nondeterministic", "alone", promises={"alone"}, relation="alone", batch=5, vocab=111, mix="nominp", mode="seeded")
+def draws_otherwise_beside_a_filter(x: Any) -> Any:
+    """As a sampler that gives its noise to ranks instead of tokens as soon as any request has a filter."""
+    filtered = bool((x.top_k < 1 << 30).any())
+    return eager(x.copy_with(seeds=x.seeds + filtered))
+
+
+@fault("served_sample", "mismatch", "silently-greedy", relation="solo", batch=5, vocab=111, draws=1000)
+def is_greedy_alone(x: Any) -> Any:
+    """As a path of its own for one request."""
+    return eager(x.copy_with(temperature=x.temperature * (len(x.logits) > 1)))

@@ -16,6 +16,7 @@ from harness.providers.libraries import LIBRARIES, PROMISES, Library
 
 PLATFORMS = ("cuda", "rocm", "interpret", "cpu")
 PACKAGES = ("torch_eager", "torch_sdpa", "sglang_triton", "sglang_torch", "flashinfer", "sgl_kernel", "aiter")
+SERVED = ("harness.served.sampling",)  # SGLang's own layers, driven
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,8 @@ def providers() -> Mapping[tuple[str, str], Provider]:
         _loaded = True
         for name in PACKAGES:
             import_all(f"harness.providers.{name}")
+        for name in SERVED:
+            import_all(name)
     return _providers
 
 

@@ -34,7 +34,7 @@ def _scaled(x: Inputs) -> torch.Tensor:
     return x.logits.double() / x.temperatures.view(-1).double().repeat_interleave(x.case.slots)[:, None]
 
 
-def _roughness(scaled: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
+def roughness(scaled: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
     """Relative error of exp(l - max) / sum in fp32 per element: the quotient l, the difference and the exponential round, and so the sum."""
     top = scaled.amax(-1, keepdim=True)
     size = torch.nan_to_num(scaled.abs() + 2 * (top - scaled), posinf=0.0) + top.abs()
@@ -88,11 +88,11 @@ class verify_target_probs:
     def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Filtered]:
         scaled = _scaled(x)
         weights = torch.softmax(scaled, -1)
-        rough = _roughness(scaled, weights)
+        rough = roughness(scaled, weights)
         k = x.top_ks.long().repeat_interleave(x.case.slots)[:, None].clamp(max=x.case.vocab)
         target = x.top_ps.double().repeat_interleave(x.case.slots)[:, None]
         slack = rounding.FP32 * (8 + 4 * x.case.vocab**0.5) + torch.where(weights > SMALLEST, rough, 0.0).amax(-1, keepdim=True)
-        required, allowed, kept = _select(x.logits.double(), weights, k, target, slack, semantics)
+        required, allowed, kept = select(x.logits.double(), weights, k, target, slack, semantics)
         return {"probs": Filtered(weights, required, allowed, kept, inner=rough)}
 
     def convert(self, x: Inputs, outputs: dict[str, Any], semantics: Semantics) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class verify_target_probs:
             yield {"batch": 1 if small else 16, "slots": 2 if small else 4, "vocab": g.model.vocab, "k": k, "p": p}
 
 
-def _select(
+def select(
     keys: torch.Tensor, weights: torch.Tensor, k: torch.Tensor, target: torch.Tensor, slack: torch.Tensor, semantics: Semantics
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """(required, allowed, kept) of filters.Support, with a tie policy for each filter; equal keys are ties, weights follow keys."""
@@ -188,7 +188,7 @@ class softmax_temp:
     def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Close]:
         scaled = _scaled(x)
         probs = torch.softmax(scaled, -1)
-        return {"probs": Close(probs, probs, inner=probs * _roughness(scaled, probs), terms=x.case.vocab, dtype=torch.float32)}
+        return {"probs": Close(probs, probs, inner=probs * roughness(scaled, probs), terms=x.case.vocab, dtype=torch.float32)}
 
     def second(self, x: Inputs, semantics: Semantics) -> dict[str, torch.Tensor]:
         """2^(l log2 e) over its exact sum, row by row in plain Python."""

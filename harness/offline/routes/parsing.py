@@ -102,6 +102,8 @@ class Tree:
         for path, package in ((base.with_suffix(".py"), False), (base / "__init__.py", True)):
             if path.is_file():
                 return _parsed(name, str(path.relative_to(self.root)), package, path.resolve(), path.stat().st_mtime_ns)
+        if base.is_dir():  # a package without __init__.py binds nothing but its modules
+            return Module(name, str(base.relative_to(self.root)), True, ast.Module([], []))
         return None
 
 
