@@ -1,0 +1,77 @@
+"""SGLang's attention back ends by the name that `--attention-backend` takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_ROOM = "sglang.srt.layers.attention"
+_DEVICES = frozenset({"cuda", "rocm"})
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One back end.
+
+    flag      what `--attention-backend` takes; `flashinfer` is one flag with a class for MHA and one for MLA
+    place     `module:class`
+    kind      `both`, `mha` or `mla`: the attention it serves
+    platforms the providers' platforms it is driven on
+    needs     packages without which its module does not import or its kernels are not there
+    split     MLA: the layer is given rope and the rest apart, as SGLang's model code does for it; else joined
+    page      the only page size that it takes; 0: any
+    """
+
+    name: str
+    flag: str
+    place: str
+    kind: str = "both"
+    platforms: frozenset[str] = _DEVICES
+    needs: tuple[str, ...] = ()
+    split: bool = False
+    page: int = 0
+
+    @property
+    def provider(self) -> str:
+        """The name of its providers."""
+        return f"served_{self.name}"
+
+
+BACKENDS = {
+    backend.name: backend
+    for backend in (
+        Backend("torch_native", "torch_native", f"{_ROOM}.torch_native_backend:TorchNativeAttnBackend", platforms=_DEVICES | {"cpu"}),
+        Backend("triton", "triton", f"{_ROOM}.triton_backend:TritonAttnBackend", platforms=_DEVICES | {"interpret"}),
+        Backend("fa3", "fa3", f"{_ROOM}.flashattention_backend:FlashAttentionBackend", platforms=frozenset({"cuda"}), needs=("sgl_kernel",), split=True),
+        Backend(
+            "flashinfer",
+            "flashinfer",
+            f"{_ROOM}.flashinfer_backend:FlashInferAttnBackend",
+            kind="mha",
+            platforms=frozenset({"cuda"}),
+            needs=("flashinfer", "sgl_kernel"),
+        ),
+        Backend(
+            "flashinfer_mla",
+            "flashinfer",
+            f"{_ROOM}.flashinfer_mla_backend:FlashInferMLAAttnBackend",
+            kind="mla",
+            platforms=frozenset({"cuda"}),
+            needs=("flashinfer", "sgl_kernel"),
+            split=True,
+        ),
+        Backend(
+            "flashmla",
+            "flashmla",
+            f"{_ROOM}.flashmla_backend:FlashMLABackend",
+            kind="mla",
+            platforms=frozenset({"cuda"}),
+            needs=("flashinfer", "sgl_kernel"),
+            page=64,
+        ),
+    )
+}
+
+
+def serving(flag: str, kind: str) -> Backend | None:
+    """The back end behind a flag for `mha` or `mla`, or None where it is not driven here."""
+    return next((backend for backend in BACKENDS.values() if backend.flag == flag and backend.kind in ("both", kind)), None)
