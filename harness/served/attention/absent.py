@@ -8,6 +8,7 @@ and tested for, and which raises as soon as it is called or looked into. Where `
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import logging
@@ -44,6 +45,7 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
 NOTE = "packages that attention does not touch are not installed (transformers and others) and are stood in for"
 
 
+@functools.cache
 def needed() -> bool:
     """Whether anything has to be stood in for on this machine."""
     return importlib.util.find_spec("transformers") is None

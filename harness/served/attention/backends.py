@@ -19,6 +19,7 @@ class Backend:
     needs     packages without which its module does not import or its kernels are not there
     split     MLA: the layer is given rope and the rest apart, as SGLang's model code does for it; else joined
     page      the only page size that it takes; 0: any
+    verifies  whether SGLang runs speculative verification on it
     """
 
     name: str
@@ -29,6 +30,7 @@ class Backend:
     needs: tuple[str, ...] = ()
     split: bool = False
     page: int = 0
+    verifies: bool = True
 
     @property
     def provider(self) -> str:
@@ -39,7 +41,7 @@ class Backend:
 BACKENDS = {
     backend.name: backend
     for backend in (
-        Backend("torch_native", "torch_native", f"{_ROOM}.torch_native_backend:TorchNativeAttnBackend", platforms=_DEVICES | {"cpu"}),
+        Backend("torch_native", "torch_native", f"{_ROOM}.torch_native_backend:TorchNativeAttnBackend", platforms=_DEVICES | {"cpu"}, verifies=False),
         Backend("triton", "triton", f"{_ROOM}.triton_backend:TritonAttnBackend", platforms=_DEVICES | {"interpret"}),
         Backend("fa3", "fa3", f"{_ROOM}.flashattention_backend:FlashAttentionBackend", platforms=frozenset({"cuda"}), needs=("sgl_kernel",), split=True),
         Backend(

@@ -65,7 +65,7 @@ def server_arguments(shape: Shape, flag: str) -> Any:
     }
     if not dataclasses.is_dataclass(kind):
         return kind(**given)
-    made = object.__new__(kind)  # through 0.5.18 the constructor resolves: it reads the model's files and asks for devices
+    made: Any = object.__new__(kind)  # type: ignore[arg-type]  # through 0.5.18 the constructor resolves: it reads the model's files and asks for devices
     for field in dataclasses.fields(kind):
         made.__dict__[field.name] = field.default_factory() if callable(field.default_factory) else field.default
     made.__dict__.update(given)

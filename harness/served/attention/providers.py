@@ -54,6 +54,7 @@ class _Heads(_Driven):
         self.served = Served(self.backend, shape, batch, (x.k_flat, x.v_flat))
         self.given = (x.q, x.k_flat[batch.written], x.v_flat[batch.written])
         self.flags = {"sinks": x.sinks} if x.sinks is not None else {}
+        self.served.takes(self.flags)
 
     def run(self) -> Any:
         return self.served.forward(*self.given, **self.flags), None
@@ -141,7 +142,7 @@ class MlaPrefill(_Driven):
         import torch
 
         case = x.case
-        slots = list(torch.arange(1, 1 + sum(x.q_len), device=x.device).split(x.q_len))
+        slots = list(torch.split(torch.arange(1, 1 + sum(x.q_len), device=x.device), x.q_len))
         shape = Shape(
             mla=True,
             heads=case.heads,
@@ -210,6 +211,8 @@ def _accepts(backend: Backend) -> Callable[[Case], str | None]:
     def accepts(case: Case) -> str | None:
         if backend.page and case.point.get("page", backend.page) != backend.page:
             return f"{backend.flag} takes pages of {backend.page} tokens"
+        if not backend.verifies and (case.op == "verify_attention" or case.point.get("queries", 1) > 1):
+            return f"SGLang's {backend.flag} back end has no speculative verification"
         return _served_case(case)
 
     return accepts
