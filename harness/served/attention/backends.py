@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
+from pathlib import Path
 
 _ROOM = "sglang.srt.layers.attention"
 _DEVICES = frozenset({"cuda", "rocm"})
@@ -19,6 +21,7 @@ class Backend:
     needs     packages without which its module does not import or its kernels are not there
     split     MLA: the layer is given rope and the rest apart, as SGLang's model code does for it; else joined
     page      the only page size that it takes; 0: any
+    chunked   MLA: a prefill's explicit keys and values are announced as the first part of a chunked prefix
     verifies  whether SGLang runs speculative verification on it
     """
 
@@ -30,6 +33,7 @@ class Backend:
     needs: tuple[str, ...] = ()
     split: bool = False
     page: int = 0
+    chunked: bool = False
     verifies: bool = True
 
     @property
@@ -43,7 +47,15 @@ BACKENDS = {
     for backend in (
         Backend("torch_native", "torch_native", f"{_ROOM}.torch_native_backend:TorchNativeAttnBackend", platforms=_DEVICES | {"cpu"}, verifies=False),
         Backend("triton", "triton", f"{_ROOM}.triton_backend:TritonAttnBackend", platforms=_DEVICES | {"interpret"}),
-        Backend("fa3", "fa3", f"{_ROOM}.flashattention_backend:FlashAttentionBackend", platforms=frozenset({"cuda"}), needs=("sgl_kernel",), split=True),
+        Backend(
+            "fa3",
+            "fa3",
+            f"{_ROOM}.flashattention_backend:FlashAttentionBackend",
+            platforms=frozenset({"cuda"}),
+            needs=("sgl_kernel",),
+            split=True,
+            chunked=True,
+        ),
         Backend(
             "flashinfer",
             "flashinfer",
@@ -60,6 +72,7 @@ BACKENDS = {
             platforms=frozenset({"cuda"}),
             needs=("flashinfer", "sgl_kernel"),
             split=True,
+            chunked=True,
         ),
         Backend(
             "flashmla",
@@ -69,9 +82,23 @@ BACKENDS = {
             platforms=frozenset({"cuda"}),
             needs=("flashinfer", "sgl_kernel"),
             page=64,
+            chunked=True,
         ),
     )
 }
+
+
+def why_not(backend: Backend, machine: str) -> str:
+    """Why the back end cannot be driven on a machine, by what is installed; an empty string where it can."""
+    if not backend.platforms.intersection(("interpret", "cpu") if machine == "cpu" else (machine,)):
+        return f"it is driven on {', '.join(sorted(backend.platforms))}; this machine is {machine}"
+    for package in ("sglang", *backend.needs):
+        if importlib.util.find_spec(package) is None:
+            return f"{package} is not installed"
+    module = backend.place.partition(":")[0].split(".")
+    root = importlib.util.find_spec("sglang")
+    folders = list(root.submodule_search_locations or ()) if root else []
+    return "" if any(Path(folder, *module[1:]).with_suffix(".py").is_file() for folder in folders) else f"this SGLang has no {'.'.join(module)}"
 
 
 def serving(flag: str, kind: str) -> Backend | None:

@@ -18,7 +18,7 @@ _BATCHES = "sglang.srt.model_executor.forward_batch_info"
 @dataclass(frozen=True)
 class Batch:
     """Requests of a case. before, new: keys a request that are cached, and that this forward brings; slots: where a request's keys lie, int64;
-    mode: `DECODE`, `EXTEND` or `TARGET_VERIFY`; mask: of verification, flat bool, a row [before + nodes] a draft token; None: a chain."""
+    mode: `DECODE`, `EXTEND` or `TARGET_VERIFY`; mask: of verification, flat bool, a row [before + nodes] a draft token."""
 
     mode: str
     before: list[int]

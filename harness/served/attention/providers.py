@@ -76,13 +76,11 @@ class Extend(_Heads):
 
 
 class Verify(_Heads):
-    """The draft tokens of speculative decoding: a chain is what one candidate a step gives, and has no mask."""
+    """The draft tokens of speculative decoding: a chain is what one candidate a step gives."""
 
     def prepare(self, x: Any, scratch: Any) -> None:
-        chain = x.case.shape == "chain"
-        self.serve(
-            x, "TARGET_VERIFY", x.prefix_len, x.q_len, nodes=x.case.nodes, topk=1 if chain else max(2, x.case.nodes), mask=None if chain else tree_mask(x)
-        )
+        topk = 1 if x.case.shape == "chain" else max(2, x.case.nodes)
+        self.serve(x, "TARGET_VERIFY", x.prefix_len, x.q_len, nodes=x.case.nodes, topk=topk, mask=full_mask(x.tree, x.prefix_len))
 
 
 class _Latent(_Driven):
@@ -104,7 +102,7 @@ class _Latent(_Driven):
             nodes=nodes,
             topk=int(nodes > 0),
         )
-        batch = Batch(mode, before, new, x.slots)
+        batch = Batch(mode, before, new, x.slots, _chains(before, nodes, x.device) if nodes else None)
         flat = x.kv.view(-1, 1, WIDTH)
         self.served = Served(self.backend, shape, batch, (flat,))
         latent = flat[batch.written]
@@ -159,6 +157,9 @@ class MlaPrefill(_Driven):
         )
         latent = torch.zeros(1 + sum(x.q_len), 1, WIDTH, dtype=x.q.dtype, device=x.device)
         self.served = Served(self.backend, shape, Batch("EXTEND", [0] * len(x.q_len), x.q_len, slots), (latent,))
+        if self.backend.chunked:
+            self.served.batch.mha_return_lse = False
+            self.served.batch.set_attn_attend_prefix_cache(False)
         self.given = (x.q, x.k, x.v)
 
     def run(self) -> Any:
@@ -171,14 +172,19 @@ def _context(x: Any, page: int) -> int:
     return max(64, -(-longest // page) * page)
 
 
-def tree_mask(x: Any) -> Any:
-    """bool, flat: every request's rows [nodes, prefix + nodes] of what a draft token sees."""
+def full_mask(trees: Any, before: list[int]) -> Any:
+    """bool, flat: every request's rows [nodes, before + nodes] of what a draft token sees; trees bool [batch, nodes, nodes]. EAGLE hands it over for
+    chains too."""
     import torch
 
-    rows = []
-    for seen, length in zip(x.tree, x.prefix_len, strict=True):
-        rows.append(torch.cat((torch.ones(len(seen), length, dtype=torch.bool, device=x.device), seen), 1).flatten())
+    rows = [torch.cat((seen.new_ones(len(seen), length), seen), 1).flatten() for seen, length in zip(trees, before, strict=True)]
     return torch.cat(rows)
+
+
+def _chains(before: list[int], nodes: int, device: str) -> Any:
+    import torch
+
+    return full_mask(torch.ones(len(before), nodes, nodes, dtype=torch.bool, device=device).tril(), before)
 
 
 def _served_case(case: Case) -> str | None:
