@@ -31,7 +31,7 @@ from harness.store.results import Result, ResultLog
 
 
 @dataclass
-class _Point:
+class Point:
     """One back end at one mode and context: its cell, and those that hold a flag against its absence."""
 
     of: ModeCase
@@ -100,7 +100,7 @@ def _numbers(given: tuple[str, ...], option: str, default: int) -> list[int]:
     return [int(word) for word in words_given] or [default]
 
 
-def _points(geometry: Any, modes: list[str], flags: list[str], route: Route | None, machine: str, options: dict[str, Any]) -> list[_Point]:
+def _points(geometry: Any, modes: list[str], flags: list[str], route: Route | None, machine: str, options: dict[str, Any]) -> list[Point]:
     kind = "mla" if geometry.model.kind == "mla" else "mha"
     small = machine == "cpu"
     points = []
@@ -124,18 +124,18 @@ def _points(geometry: Any, modes: list[str], flags: list[str], route: Route | No
     return points
 
 
-def _point(one: ModeCase, backend: Backend, batch: int, machine: str, *, default: bool, asked: bool) -> _Point:
+def _point(one: ModeCase, backend: Backend, batch: int, machine: str, *, default: bool, asked: bool) -> Point:
     provider = next(provider for provider in providers_of(one.case.op) if provider.name == backend.provider)
     platform, status, why = standing(provider, machine)
     if not status and (lacking := why_not(backend, machine)):
         status, why = "absent", lacking
     if status:
-        return _Point(one, backend, Cell(one.case.op, provider, one.case, platform, status, why), batch, default, asked, here=False)
+        return Point(one, backend, Cell(one.case.op, provider, one.case, platform, status, why), batch, default, asked, here=False)
     flags = [cell(provider, case, platform) for case in one.flags]
-    return _Point(one, backend, cell(provider, one.case, platform), batch, default, asked, flags=flags)
+    return Point(one, backend, cell(provider, one.case, platform), batch, default, asked, flags=flags)
 
 
-def _run(session: Session, points: list[_Point], folder: Path, machine: str, options: dict[str, Any], route: Route | None) -> tuple[list[ServedLine], int]:
+def _run(session: Session, points: list[Point], folder: Path, machine: str, options: dict[str, Any], route: Route | None) -> tuple[list[ServedLine], int]:
     """Judges every cell in the ordinary session, times what is right where asked, and makes the lines: they and the exit code."""
     ledger = ledger_of(options["ledger"], folder)
     selection = Selection(model=options["model"], tp=options["tp"], machine=machine, cases_dir=folder)
@@ -149,11 +149,11 @@ def _run(session: Session, points: list[_Point], folder: Path, machine: str, opt
             rows += unlike(timing.take(session, plain, results, runs=options["runs"], step=log.append, devices=device_count(machine)), ledger)
     verdicts = {result.cell: verdict for result, verdict in rows}
     lines = [_line(point, results, verdicts) for point in points]
-    slow = _compare(points, lines, route)
+    slow = compare(points, lines, route)
     return lines, max(code_of([verdict for _, verdict in rows]), int(slow))
 
 
-def _line(point: _Point, results: dict[str, Result], verdicts: dict[str, Verdict]) -> ServedLine:
+def _line(point: Point, results: dict[str, Result], verdicts: dict[str, Verdict]) -> ServedLine:
     result = results[point.cell.id]
     line = ServedLine(f"{point.of.mode}, batch {point.batch}", point.of.context, point.of.case.op, point.backend.flag, result.status, default=point.default)
     line.chosen, line.here = dict(result.chosen), point.here
@@ -172,7 +172,7 @@ def _line(point: _Point, results: dict[str, Result], verdicts: dict[str, Verdict
     return line
 
 
-def _compare(points: list[_Point], lines: list[ServedLine], route: Route | None) -> bool:
+def compare(points: list[Point], lines: list[ServedLine], route: Route | None) -> bool:
     """Fills in ratios and the verdict `fallback`; whether there is one. What is judged is what the server takes: the back end it is given, else its default."""
     slow = False
     given = any(point.asked for point in points)

@@ -36,7 +36,7 @@ def words(route: Route) -> str:
     if route.stopped:
         return f"{route.target}: not known, SGLang's dispatch code stopped at {route.stopped}"
     if not route.served:
-        return f"{route.target}: this SGLang does not serve {route.model}"
+        return f"{route.target}: this SGLang does not know {route.model}; its dispatch code would answer {route.backend}"
     said = f"{route.target}: {route.backend} by default ({route.heads} heads a rank)"
     if route.fast:
         return f"{said}, its fast path"

@@ -93,7 +93,13 @@ def model_configuration(shape: Shape) -> Described:
     arch = importlib.import_module("sglang.srt.configs.model_config").AttentionArch
     text = Described(
         "hf_config",
-        {"architectures": ["DescribedForCausalLM"], "model_type": "described", "attn_logit_softcapping": shape.soft_cap or None},
+        {
+            "architectures": ["DescribedForCausalLM"],
+            "model_type": "described",
+            "attn_logit_softcapping": shape.soft_cap or None,
+            "num_attention_heads": shape.heads,
+            "num_key_value_heads": shape.kv_heads,
+        },
         absent=("dual_chunk_attention_config", "index_topk", "attention_chunk_size", "layer_types", "text_config"),
     )
     text.get_text_config = lambda: text
@@ -126,7 +132,7 @@ def runner(shape: Shape, flag: str, arguments: Any, pools: Any) -> Described:
     """The model runner as the back ends read it; `pools` has `requests` and `tokens`."""
     spec = importlib.import_module("sglang.srt.speculative.spec_info").SpeculativeAlgorithm
     algorithm = spec.from_string("EAGLE" if shape.nodes else None)
-    allocator = Described("token_to_kv_pool_allocator", {}, absent=("translate_kv_loc",))
+    allocator = Described("token_to_kv_pool_allocator", {"get_kvcache": lambda: pools.tokens}, absent=("translate_kv_loc",))
     values = {
         "device": shape.device,
         "gpu_id": 0,

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from harness.errors import Unsupported
+
+class Undescribed(Exception):
+    """SGLang reads something that the description lacks: the description has to grow, for the attribute may decide what runs."""
 
 
 class Described:
-    """Answers for `values`; what is in `absent` it is known not to have. Any other attribute raises Unsupported, which names it."""
+    """Answers for `values`; what is in `absent` it is known not to have. Any other attribute raises Undescribed, which
+    names it."""
 
     def __init__(self, name: str, values: Mapping[str, Any], absent: Iterable[str] = ()) -> None:
         self.__dict__.update(_name=name, _values=dict(values), _absent=frozenset(absent))
@@ -19,7 +22,7 @@ class Described:
             return self._values[attribute]
         if attribute.startswith("__") or attribute in self._absent:
             raise AttributeError(attribute)
-        raise Unsupported(f"SGLang reads {self._name}.{attribute}, which is not described; add it in harness/served/attention/configuring.py")
+        raise Undescribed(f"SGLang reads {self._name}.{attribute}, which is not described; add it in harness/served/attention/configuring.py")
 
     def __setattr__(self, attribute: str, value: Any) -> None:
         self._values[attribute] = value

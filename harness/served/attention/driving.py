@@ -24,7 +24,7 @@ class Served:
     """A back end behind its layer: the runner, the pools and the batch, and the metadata that SGLang plans before a forward.
 
     cache   as `pools` takes it
-    Raises Unsupported where SGLang reads what is not described.
+    Raises Undescribed where SGLang reads what is not described.
     """
 
     def __init__(self, backend: Backend, shape: Shape, batch: Batch, cache: tuple[Any, ...]) -> None:
@@ -34,9 +34,9 @@ class Served:
             arguments = server_arguments(shape, backend.flag)
             _server.enter_context(published(arguments))
             self.pools = pools(shape, batch, cache)
-            described = runner(shape, backend.flag, arguments, self.pools)
-            self.engine = resolve(backend.place)(described)
-            self.batch = forward_batch(shape, batch, self.pools, described)
+            self.described = runner(shape, backend.flag, arguments, self.pools)
+            self.engine = resolve(backend.place)(self.described)
+            self.batch = forward_batch(shape, batch, self.pools, self.described)
             self.engine.init_forward_metadata(self.batch)
             self.layer = resolve(_LAYER)(
                 num_heads=shape.heads,
