@@ -18,7 +18,7 @@ from tabulate import tabulate
 from harness.errors import HarnessError
 from harness.machine.platforms import SOURCES, device_count, facts_without_torch, machine_platform, worker_environment
 from harness.plugins import load_plugins
-from harness.providers import LIBRARIES, providers
+from harness.providers import LIBRARIES, providers, versions
 from harness.selection import standing
 from harness.served.attention import absent
 from harness.served.attention.backends import BACKENDS, why_not
@@ -66,7 +66,7 @@ def _print(found: dict[str, Any]) -> None:
 
 def _served(machine: str) -> list[dict[str, str]]:
     """Which of SGLang's attention back ends can be driven as the server drives them, by which version, and why the others cannot."""
-    version = LIBRARIES["sglang"].version() or "not installed"
+    version = versions().get("sglang", "not installed")
     how = f"yes; {absent.NOTE}" if absent.needed() else "yes"
     return [{"back end of SGLang": backend.name, "version": version, "driven as served": why_not(backend, machine) or how} for backend in BACKENDS.values()]
 

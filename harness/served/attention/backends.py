@@ -8,6 +8,7 @@ from pathlib import Path
 
 _ROOM = "sglang.srt.layers.attention"
 _DEVICES = frozenset({"cuda", "rocm"})
+_OPS = {"mha": ("decode_attention", "extend_attention", "verify_attention"), "mla": ("mla_decode", "mla_prefill", "mla_prefill_absorbed")}
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,11 @@ class Backend:
     def provider(self) -> str:
         """The name of its providers."""
         return f"served_{self.name}"
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The ops that it is a provider of."""
+        return _OPS.get(self.kind, _OPS["mha"] + _OPS["mla"])
 
 
 BACKENDS = {

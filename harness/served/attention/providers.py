@@ -199,18 +199,22 @@ def _served_case(case: Case) -> str | None:
     return "the served path with a prefix is mla_prefill_absorbed" if case.op == "mla_prefill" and case.prefix else None
 
 
-_OPS: dict[str, tuple[tuple[str, type[_Driven]], ...]] = {
-    "mha": (("decode_attention", Decode), ("extend_attention", Extend), ("verify_attention", Verify)),
-    "mla": (("mla_decode", MlaDecode), ("mla_prefill", MlaPrefill), ("mla_prefill_absorbed", MlaPrefillAbsorbed)),
+_CLASSES: dict[str, type[_Driven]] = {
+    "decode_attention": Decode,
+    "extend_attention": Extend,
+    "verify_attention": Verify,
+    "mla_decode": MlaDecode,
+    "mla_prefill": MlaPrefill,
+    "mla_prefill_absorbed": MlaPrefillAbsorbed,
 }
 
 
 def _declare(backend: Backend) -> None:
     notes = (absent.NOTE,) if absent.needed() else ()
     common: dict[str, Any] = {"library": "sglang", "name": backend.provider, "platforms": backend.platforms, "notes": notes, "promises": ("repeat",)}
-    for kind in ("mha", "mla"):
-        for op, made in _OPS[kind] if backend.kind in ("both", kind) else ():
-            implements(op, **common, semantics=DOT, accepts=_accepts(backend))(type(made.__name__, (made,), {"backend": backend, "__module__": __name__}))
+    for op in backend.ops:
+        made = type(_CLASSES[op].__name__, (_CLASSES[op],), {"backend": backend, "__module__": __name__})
+        implements(op, **common, semantics=DOT, accepts=_accepts(backend))(made)
 
 
 def _accepts(backend: Backend) -> Callable[[Case], str | None]:
