@@ -172,12 +172,17 @@ def _line(point: Point, results: dict[str, Result], verdicts: dict[str, Verdict]
     return line
 
 
+def _place(line: ServedLine) -> tuple[str, int, str]:
+    """What is held against each other: times of one launch mode at one cell."""
+    return line.mode, line.context, line.chosen.get("launch", "")
+
+
 def compare(points: list[Point], lines: list[ServedLine], route: Route | None) -> bool:
     """Fills in ratios and the verdict `fallback`; whether there is one. What is judged is what the server takes: the back end it is given, else its default."""
     slow = False
     given = any(point.asked for point in points)
     for point, line in zip(points, lines, strict=True):
-        beside = [one for one in lines if (one.mode, one.context) == (line.mode, line.context) and one.us and one.status == "pass"]
+        beside = [one for one in lines if _place(one) == _place(line) and one.us and one.status == "pass"]
         times = {one.backend: one.us for one in beside}
         line.ratio = ratios(times).get(line.backend, 0.0)
         found = ahead(times, line.backend) if (point.asked if given else point.default) else None

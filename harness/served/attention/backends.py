@@ -23,6 +23,7 @@ class Backend:
     split     MLA: the layer is given rope and the rest apart, as SGLang's model code does for it; else joined
     page      the only page size that it takes; 0: any
     chunked   MLA: a prefill's explicit keys and values are announced as the first part of a chunked prefix
+    tanh      a soft cap is the hardware's approximate tanh
     verifies  whether SGLang runs speculative verification on it
     """
 
@@ -35,6 +36,7 @@ class Backend:
     split: bool = False
     page: int = 0
     chunked: bool = False
+    tanh: bool = False
     verifies: bool = True
 
     @property
@@ -69,6 +71,7 @@ BACKENDS = {
             kind="mha",
             platforms=frozenset({"cuda"}),
             needs=("flashinfer", "sgl_kernel"),
+            tanh=True,
         ),
         Backend(
             "flashinfer_mla",

@@ -15,6 +15,7 @@ from harness.served.attention.configuring import Shape
 from harness.served.attention.driving import Served
 
 DOT = {"fp32_dot": "tf32"}
+CONTEXT = 131072  # tokens that the described server lets a request have
 
 
 class _Driven:
@@ -43,7 +44,7 @@ class _Heads(_Driven):
             dtype=dtype_of(case.dtype),
             device=x.device,
             page=case.page,
-            context=_context(x, case.page),
+            context=_context(x),
             batch=case.batch,
             soft_cap=x.soft_cap,
             window=x.window,
@@ -97,7 +98,7 @@ class _Latent(_Driven):
             dtype=dtype_of(x.case.dtype),
             device=x.device,
             page=x.case.page,
-            context=_context(x, x.case.page),
+            context=_context(x),
             batch=x.case.batch,
             nodes=nodes,
             topk=int(nodes > 0),
@@ -107,10 +108,11 @@ class _Latent(_Driven):
         self.served = Served(self.backend, shape, batch, (flat,))
         latent = flat[batch.written]
         if self.backend.split:
-            self.given = (x.q_nope.contiguous(), latent[..., :LATENT], latent[..., :LATENT])
-            self.flags = {"q_rope": x.q_pe.contiguous(), "k_rope": latent[..., LATENT:]}
+            parts = [part.contiguous() for part in (x.q_nope, x.q_pe, latent[..., :LATENT], latent[..., LATENT:])]
+            self.given, self.flags = (parts[0], parts[2], parts[2]), {"q_rope": parts[1], "k_rope": parts[3]}
         else:
             self.given, self.flags = (x.q, latent, latent[..., :LATENT]), {}
+        self.served.takes(self.flags)
 
     def run(self) -> Any:
         return self.served.forward(*self.given, **self.flags), None
@@ -151,7 +153,7 @@ class MlaPrefill(_Driven):
             dtype=x.q.dtype,
             device=x.device,
             page=1,
-            context=max(64, *x.q_len),
+            context=CONTEXT,
             batch=case.batch,
             nope=case.nope,
         )
@@ -166,10 +168,9 @@ class MlaPrefill(_Driven):
         return self.served.forward(*self.given, save=False), None
 
 
-def _context(x: Any, page: int) -> int:
-    """Tokens that a request may have: the longest of the batch in whole pages."""
-    longest = max(len(slots) for slots in x.slots)
-    return max(64, -(-longest // page) * page)
+def _context(x: Any) -> int:
+    """Tokens that a request may have: a server's, which says how many KV splits there may be, or the longest of the batch in whole pages of any size."""
+    return max(CONTEXT, -(-max(len(slots) for slots in x.slots) // 128) * 128)
 
 
 def full_mask(trees: Any, before: list[int]) -> Any:
@@ -214,7 +215,8 @@ def _declare(backend: Backend) -> None:
     common: dict[str, Any] = {"library": "sglang", "name": backend.provider, "platforms": backend.platforms, "notes": notes, "promises": ("repeat",)}
     for op in backend.ops:
         made = type(_CLASSES[op].__name__, (_CLASSES[op],), {"backend": backend, "__module__": __name__})
-        implements(op, **common, semantics=DOT, accepts=_accepts(backend))(made)
+        semantics = DOT | ({"tanh": "approximate"} if backend.tanh and op.endswith("_attention") else {})
+        implements(op, **common, semantics=semantics, accepts=_accepts(backend))(made)
 
 
 def _accepts(backend: Backend) -> Callable[[Case], str | None]:
