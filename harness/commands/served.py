@@ -144,13 +144,24 @@ def _run(session: Session, points: list[Point], folder: Path, machine: str, opti
     with ResultLog(Path(options["results"])) as log:
         rows, _ = sweep(session, log, cells, selection, ledger, settings)
         results = {result.cell: result for result, _ in rows}
+        plain = [point.cell for point in points]
         if options["timing"]:
-            plain = [point.cell for point in points]
             rows += unlike(timing.take(session, plain, results, runs=options["runs"], step=log.append, devices=device_count(machine)), ledger)
+        _name(session, plain, results, log)
     verdicts = {result.cell: verdict for result, verdict in rows}
     lines = [_line(point, results, verdicts) for point in points]
     slow = compare(points, lines, route)
     return lines, max(code_of([verdict for _, verdict in rows]), int(slow))
+
+
+def _name(session: Session, cells: list[Cell], results: dict[str, Result], log: ResultLog) -> None:
+    """Says in the rows of what is right on a device which kernels it launched, from the profiler."""
+    sound = [one for one in cells if timing.right(one, results[one.id])]
+    unknown = [one for one in sound if not results[one.id].timings or not results[one.id].timings[-1].kernels]
+    found = timing.shown(session, unknown) | {one.id: results[one.id].timings[-1].kernels for one in sound if one not in unknown}
+    for place, kernels in found.items():
+        results[place].chosen = {**results[place].chosen, "kernels": ", ".join(dict.fromkeys(kernel.name for kernel in kernels))}
+        log.append(results[place])
 
 
 def _line(point: Point, results: dict[str, Result], verdicts: dict[str, Verdict]) -> ServedLine:
@@ -168,7 +179,7 @@ def _line(point: Point, results: dict[str, Result], verdicts: dict[str, Verdict]
     if result.timings:
         mode, medians = timing.times(result)
         line.us = sorted(medians)[len(medians) // 2]
-        line.chosen |= {"launch": mode, "kernels": ", ".join(dict.fromkeys(kernel.name for kernel in result.timings[-1].kernels))}
+        line.chosen = {**line.chosen, "launch": mode}
     return line
 
 
