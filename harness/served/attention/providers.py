@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -142,7 +143,10 @@ class MlaPrefill(_Driven):
         import torch
 
         case = x.case
-        slots = list(torch.split(torch.arange(1, 1 + sum(x.q_len), device=x.device), x.q_len))
+        page = self.backend.page or 1
+        pages = [-(-n // page) for n in x.q_len]
+        first = itertools.accumulate(pages, initial=1)  # page 0 is kept for padding
+        slots = [torch.arange(at * page, at * page + n, device=x.device) for at, n in zip(first, x.q_len, strict=False)]
         shape = Shape(
             mla=True,
             heads=case.heads,
@@ -152,12 +156,12 @@ class MlaPrefill(_Driven):
             scale=x.scale,
             dtype=x.q.dtype,
             device=x.device,
-            page=1,
+            page=page,
             context=CONTEXT,
             batch=case.batch,
             nope=case.nope,
         )
-        latent = torch.zeros(1 + sum(x.q_len), 1, WIDTH, dtype=x.q.dtype, device=x.device)
+        latent = torch.zeros((1 + sum(pages)) * page, 1, WIDTH, dtype=x.q.dtype, device=x.device)
         self.served = Served(self.backend, shape, Batch("EXTEND", [0] * len(x.q_len), x.q_len, slots), (latent,))
         if self.backend.chunked:
             self.served.batch.mha_return_lse = False
