@@ -15,6 +15,7 @@ from harness.cli_gate import gate
 from harness.cli_offline import codegen, export, observe, power, routes, symbols
 from harness.cli_options import CASES, selecting
 from harness.cli_refresh import refresh
+from harness.cli_served import served
 from harness.cli_story import story
 from harness.cli_versions import bisect
 
@@ -169,7 +170,7 @@ def fuzz(**options: Any) -> None:
     sys.exit(search(**options))
 
 
-for _command in (bisect, codegen, export, gate, observe, power, refresh, routes, story, symbols):
+for _command in (bisect, codegen, export, gate, observe, power, refresh, routes, served, story, symbols):
     cli.add_command(_command)
 
 

@@ -14,6 +14,7 @@ from harness.offline.codegen.adapters import ADAPTERS
 from harness.offline.targets import load_targets
 from harness.providers import providers
 from harness.selection import DEFAULT_CASES
+from harness.served.attention.backends import BACKENDS
 from harness.store import conditions
 from harness.store.ledger import Entry, Ledger, load_ledger
 from harness.store.results import FINDINGS, QUIET, STATUSES, Result
@@ -144,9 +145,10 @@ def test_no_ledger_file_is_one_clear_line(tmp_path):
 
 
 def test_the_projects_own_ledger_names_what_exists():
+    served = {(op, backend.provider) for backend in BACKENDS.values() for op in backend.ops}
     for item in load_ledger(DEFAULT_CASES / "ledger.toml").entries:
         compiled = bool(item.platforms) and set(item.platforms) <= set(TARGETS)
-        assert (item.op, item.provider) in (providers().keys() | (ADAPTERS.keys() if compiled else set())), item.place
+        assert (item.op, item.provider) in (providers().keys() | served | (ADAPTERS.keys() if compiled else set())), item.place
         unknown = set(item.where) - set(ops()[item.op].axes.by_name) - ({"kernel", "triton"} if compiled else set())
         assert not unknown, f"{item.place}: {unknown}"
         assert item.expires, f"{item.place} has no day of review"

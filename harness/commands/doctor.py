@@ -18,8 +18,10 @@ from tabulate import tabulate
 from harness.errors import HarnessError
 from harness.machine.platforms import SOURCES, device_count, facts_without_torch, machine_platform, worker_environment
 from harness.plugins import load_plugins
-from harness.providers import LIBRARIES, providers
+from harness.providers import LIBRARIES, providers, versions
 from harness.selection import standing
+from harness.served.attention import absent
+from harness.served.attention.backends import BACKENDS, why_not
 from harness.session import Session
 
 IMPORT_LIMIT = 120
@@ -40,6 +42,7 @@ def examine(platform: str | None, plugins: tuple[str, ...], as_json: bool) -> in
     found["not read"] = {fact: place for fact, place in SOURCES.get(machine, {}).items() if not (found["device"] | found).get(fact)}
     found["libraries"] = [_library(name, machine) for name in LIBRARIES]
     found["providers"] = _providers(machine)
+    found["served"] = _served(machine)
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
@@ -57,8 +60,15 @@ def _print(found: dict[str, Any]) -> None:
         click.echo(f"not read  {fact}: {place}")
     click.echo()
     usable = [{"provider": row["provider"], "usable here for": ", ".join(row["ops"])} for row in found["providers"] if row["ops"]]
-    for rows in (found["libraries"], usable, _reasons(found["providers"])):
+    for rows in (found["libraries"], usable, _reasons(found["providers"]), found["served"]):
         click.echo(tabulate(rows, headers="keys", tablefmt="simple", disable_numparse=True, maxcolwidths=100) + "\n")
+
+
+def _served(machine: str) -> list[dict[str, str]]:
+    """Which of SGLang's attention back ends can be driven as the server drives them, by which version, and why the others cannot."""
+    version = versions().get("sglang", "not installed")
+    how = f"yes; {absent.NOTE}" if absent.needed() else "yes"
+    return [{"back end of SGLang": backend.name, "version": version, "driven as served": why_not(backend, machine) or how} for backend in BACKENDS.values()]
 
 
 def _reasons(rows: list[dict[str, Any]]) -> list[dict[str, str]]:

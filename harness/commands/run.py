@@ -27,10 +27,13 @@ from harness.store.results import Result, ResultLog, read
 from harness.words import plural
 
 Row = tuple[Result, Verdict]
+SERVED = "harness.served.attention.providers"  # loaded where one of its providers is named: no preset runs them
 
 
 def selection_of(options: dict[str, Any]) -> Selection:
     """The selection that command-line options describe; loads the plugins first."""
+    if any("served_" in name for name in (*options["providers"], *options.get("cells", ()))):
+        options["plugins"] = (*options["plugins"], SERVED)
     load_plugins(options["plugins"])
     if options["tp"] != 1 and options["model"] is None:
         raise UsageError("--tp goes with --model: a preset's shapes are those of one rank already")

@@ -43,6 +43,7 @@ class Bench:
         self.versions = versions()
         listen_to_triton(compiling)
         self._cases: OrderedDict[tuple[str, str, int], Prepared] = OrderedDict()
+        self._chosen: dict[str, str] = {}
 
     def run(self, case: Case, provider: Provider, platform: str, seed: int = 0, *, gates: bool = True, rivals: bool = False) -> tuple[Result, bool]:
         """The cell's result, and whether the device context is still usable. `gates` False: what the library's dispatch refuses is
@@ -84,6 +85,7 @@ class Bench:
         declared = op(case.op)
         scratch = Scratch(self.device.string)
         at = At("inputs", "in the plain call: " if declared.relation(case) else "")
+        self._chosen = {}
         try:
             semantics = provider.semantics_on(result.platform)
             prepared = self._prepare(declared, case, semantics, result.seed, shares)
@@ -92,7 +94,7 @@ class Bench:
             self.begun()
             at.stage = "provider"
             outputs = self.call(declared, prepared.x, provider, scratch, shares, seed=2 * result.seed)
-            at.stage = "check"
+            at.stage, result.chosen = "check", self._chosen
             with shares.phase("check"):
                 outputs, doubtful = self.check(declared, prepared, semantics, scratch, outputs, result, rivals=rivals)
             if doubtful:
@@ -179,9 +181,13 @@ class Bench:
             with shares.phase("prepare"):
                 made.prepare(mine, scratch)
                 synchronise(self.device)
+            planned = len(scratch.launched)
             with shares.phase("kernel"):
                 returned = launch(made, scratch)
                 synchronise(self.device)
+        if chosen := getattr(made, "chosen", None):
+            ran = ", ".join(dict.fromkeys(scratch.launched[planned:]))
+            self._chosen = {**chosen(), **({"kernels": ran} if ran else {})}
         return collect(declared, returned, mine, scratch)
 
     def check(

@@ -161,6 +161,7 @@ class _Fence:
         """A launch begins."""
         self.launches += 1
         self._kernel = kernel
+        self._scratch.launched.append(kernel)
         self._given = self._ranges(_tensors(arguments))
 
     def _ranges(self, tensors: Iterator[torch.Tensor] | list[torch.Tensor]) -> list[Range]:

@@ -42,6 +42,7 @@ class Scratch:
         self.device = device
         self.outputs: dict[str, torch.Tensor] = {}
         self.strayed = ""  # what an interpreted kernel read or wrote beside its tensors, in words
+        self.launched: list[str] = []  # kernels that Triton's interpreter ran, in order
         self._blocks: list[_Block] = []
 
     def empty(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:

@@ -36,6 +36,7 @@ class Result(msgspec.Struct, omit_defaults=True):
     rivals     by rule of another project: passes, fails or cannot judge; of a selftest alone
     seconds    by share: harness, check, inputs, reference, prepare, kernel, compile, import; `run` for a cell that did not return
     timings    one for each run with the clock, of a cell that passed; the row is then written anew, and the last one counts
+    chosen     of a served cell: what was chosen between the server's flag and the kernels, by step
     remedy     what was tried where neighbours say that it is too slow
     """
 
@@ -61,6 +62,7 @@ class Result(msgspec.Struct, omit_defaults=True):
     seed: int = 0
     at: str = ""
     timings: list[Timing] = []
+    chosen: dict[str, str] = {}
     remedy: Remedy | None = None
     schema: int = SCHEMA
 
