@@ -8,10 +8,12 @@ from typing import Any
 import click
 
 from harness.cli_options import CASES
+from harness.cli_story import HEADS, RENORM, STORIES
+from harness.errors import UsageError
 
 
 @click.command()
-@click.option("--model", required=True, metavar="NAME", help="A model of models.toml (default: none; needed).")
+@click.option("--model", metavar="NAME", help="A model of models.toml (default: none; needed but for --story).")
 @click.option("--tp", type=click.IntRange(min=1), default=1, show_default=True, help="Tensor parallelism: the heads of one rank.")
 @click.option("--attention-backend", "backends", multiple=True, metavar="B[,B]", help="Run these too; the first is what the server is given (default: none).")
 @click.option("--all", "every", is_flag=True, help="Run every back end that can be driven here (default: the default's and those named; on a CPU: all).")
@@ -29,6 +31,7 @@ from harness.cli_options import CASES
 @click.option("--timing", is_flag=True, help="Then time on the device what is right; without it there is no speed verdict (default: off).")
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="With --timing: runs over the list, each in a fresh process.")
 @click.option("--results", default="served.jsonl", show_default=True, help="Result lines are written here as they come; started afresh.")
+@click.option("--story", type=click.Choice(STORIES), help="Tell this story instead, as kernel-parity story does (default: none).")
 @click.option("--ledger", help="Ledger file, or 'none' (default: ledger.toml of the cases folder).")
 @click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with models.toml, targets.toml, routes.toml and ledger.toml {CASES}")
 @click.option("--seed", default=0, show_default=True, help="Seed of the inputs.")
@@ -41,6 +44,13 @@ def served(**options: Any) -> None:
     Exit 1 for a wrong answer that the ledger does not list, a flag that is ignored, or a choice that is slower than another back end with the
     same answer (`fallback`).
     """
+    story = options.pop("story")
+    if story:
+        from harness.commands.story import tell
+
+        sys.exit(tell(renorm=RENORM, heads=HEADS, **{name: options[name] for name in ("platform", "cases_dir", "as_json")}))
+    if not options["model"]:
+        raise UsageError("give --model NAME, a model of models.toml, or --story NAME")
     from harness.commands.served import serve
 
     sys.exit(serve(**options))

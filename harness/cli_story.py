@@ -8,12 +8,13 @@ from typing import Any
 import click
 
 STORIES = ("kimi-k3-rocm",)
+RENORM, HEADS = "sglang==0.5.16", "sglang==0.5.23"
 
 
 @click.command()
 @click.argument("name", type=click.Choice(STORIES))
-@click.option("--renorm", default="sglang==0.5.16", show_default=True, metavar="SPEC", help="The SGLang whose DSPARK accept is run: a version or a path.")
-@click.option("--heads", default="sglang==0.5.23", show_default=True, metavar="SPEC", help="The SGLang whose default back end is routed.")
+@click.option("--renorm", default=RENORM, show_default=True, metavar="SPEC", help="The SGLang whose DSPARK accept is run: a version or a path.")
+@click.option("--heads", default=HEADS, show_default=True, metavar="SPEC", help="The SGLang whose default back end is routed.")
 @click.option("--platform", help="cuda, rocm or cpu (default: what the device files show).")
 @click.option(
     "--cases", "cases_dir", metavar="DIR", help="Folder with models.toml and symbols/ (default: $KERNEL_PARITY_CASES, else cases/ beside the package)."

@@ -178,6 +178,7 @@ def test_without_times_there_is_no_verdict_on_speed():
 @pytest.mark.parametrize(
     ("words_given", "message"),
     [
+        ([], "give --model NAME"),
         (["--model", "kimi-k4"], "unknown model 'kimi-k4'"),
         (["--model", "kimi-k3", "--tp", "7"], "which tp 7 does not divide"),
         (["--model", "kimi-k3", "--attention-backend", "trtn"], "unknown attention back end 'trtn'; nearest: triton"),

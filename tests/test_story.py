@@ -129,6 +129,14 @@ def test_times_are_held_against_the_generic_kernel():
     assert "0.25 of sglang_triton at 12 heads" in lines[2]
 
 
+def test_served_tells_it_too(monkeypatch):
+    asked = {}
+    monkeypatch.setattr("harness.commands.story.tell", lambda **options: asked.update(options) or 1)
+    done = CliRunner().invoke(cli, ["served", "--story", "kimi-k3-rocm", "--platform", "cpu"])
+    assert done.exit_code == 1, done.output
+    assert asked == {"renorm": "sglang==0.5.16", "heads": "sglang==0.5.23", "platform": "cpu", "cases_dir": None, "as_json": False}
+
+
 def test_a_story_that_nobody_wrote_is_refused(tmp_path: Path):
     done = CliRunner().invoke(cli, ["story", "no-such"])
     assert done.exit_code == 2
