@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
+import sys
 
 import pytest
 import torch
 
 from harness.errors import Missing, Unsupported
 from harness.machine.classify import classify, poisons, words_of
+from harness.providers.resolve import resolve
 
 
 class AcceleratorError(RuntimeError):
@@ -121,3 +124,29 @@ def test_any_text_can_be_written_down():
     assert words_of(Mute()) == "(its text cannot be had: RuntimeError)"
     words_of(ValueError("\udc80")).encode()
     assert len(words_of(ValueError("x" * 1_000_000))) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("here = 1", "none_here:there (no such name)"),
+        ("there = None", "none_here:there (bound to None)"),
+        ("import no_such_package", "none_here:there (no module no_such_package)"),
+        ("raise ImportError('no librocm')", "none_here:there (import fails: no librocm)"),
+        ("{}['key']", "none_here:there (import fails: KeyError: 'key')"),
+        ("None.attribute", "none_here:there (import fails: AttributeError: 'NoneType' object has no attribute 'attribute')"),
+    ],
+)
+def test_what_a_place_lacks_is_said(tmp_path, monkeypatch, text, says):
+    (tmp_path / "none_here.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "none_here", raising=False)
+    with pytest.raises(Missing, match=re.escape(says)):
+        resolve("none_here:there")
+
+
+def test_an_error_of_the_device_on_import_is_no_missing_name(tmp_path, monkeypatch):
+    (tmp_path / "ruined_here.py").write_text("raise RuntimeError('CUDA error: an illegal memory access was encountered')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        resolve("ruined_here:there")

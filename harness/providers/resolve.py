@@ -9,6 +9,11 @@ from typing import Any
 from harness.errors import Missing
 
 
+# what a module's own code raises where it does not fit its surroundings, a second import of one that failed too (KeyError); not
+# RuntimeError, which is what devices and compilers raise
+_BROKEN = (AttributeError, KeyError, NameError, OSError, TypeError, ValueError)
+
+
 def resolve(*places: str) -> Any:
     """The first of `package.module:attribute` that exists and is not None.
 
@@ -18,17 +23,24 @@ def resolve(*places: str) -> Any:
     for place in places:
         module_name, _, attribute = place.partition(":")
         try:
-            value = getattr(importlib.import_module(module_name), attribute)
+            module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             tried.append(f"{place} (no module {error.name})")
-        except AttributeError:
-            tried.append(f"{place} (no such name)")
+            continue
         except ImportError as error:
             tried.append(f"{place} (import fails: {error})")
-        else:
-            if value is not None:
-                return value
-            tried.append(f"{place} (bound to None)")
+            continue
+        except _BROKEN as error:
+            tried.append(f"{place} (import fails: {type(error).__name__}: {error})")
+            continue
+        try:
+            value = getattr(module, attribute)
+        except AttributeError:
+            tried.append(f"{place} (no such name)")
+            continue
+        if value is not None:
+            return value
+        tried.append(f"{place} (bound to None)")
     raise Missing("unbound: " + "; ".join(tried))
 
 
