@@ -41,8 +41,27 @@ def _relations() -> dict[str, Relation]:
     return {**lawful, "solo": Relation("each row alone, judged by itself", alone.vary, nothing, none_of, unfit=_only(False, several("batch", 16)))}
 
 
+class Requested:
+    """What ops on a batch of requests share: each row follows its own parameters."""
+
+    def support(self, x: Inputs, semantics: Semantics) -> filters.Support:
+        """Which tokens each row keeps."""
+        return supported(x, semantics)
+
+    def weights(self, x: Inputs) -> torch.Tensor:
+        """fp64 [batch, vocab]: each row's probabilities before its filters."""
+        return torch.softmax(heat(x, adjusted(x)), -1)
+
+    def drawn(self, x: Inputs, semantics: Semantics, **more: Any) -> Drawn:
+        """Draws of each row; `more` as for Drawn."""
+        support, weights = self.support(x, semantics), self.weights(x)
+        gap = float((weights * 4 * roughness(heat(x, adjusted(x)), weights)).amax())
+        made: dict[str, Any] = {"weights": weights, "required": support.required, "kept": support.kept, "gap": gap}
+        return Drawn(support.allowed, **made, instead=lambda: mistakes(self, x, semantics), **more)
+
+
 @contract("sampling")
-class served_sample:
+class served_sample(Requested):
     """A batch as a server samples it: penalties, then the grammar's mask, then the logit bias, temperature, softmax, top-k, top-p, min-p, a draw;
     every row by its own parameters, whatever those of its neighbours are.
 
@@ -72,23 +91,11 @@ class served_sample:
     def inputs(self, case: Case, draw: Draw) -> Inputs:
         return requests(case, draw, logits(draw, case.batch, case.vocab, case.values))
 
-    def support(self, x: Inputs, semantics: Semantics) -> filters.Support:
-        """Which tokens each row keeps."""
-        return supported(x, semantics)
-
-    def weights(self, x: Inputs) -> torch.Tensor:
-        """fp64 [batch, vocab]: each row's probabilities before its filters."""
-        return torch.softmax(heat(x, adjusted(x)), -1)
-
     def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Drawn]:
-        support, weights = self.support(x, semantics), self.weights(x)
-        gap = float((weights * 4 * roughness(heat(x, adjusted(x)), weights)).amax())
-        made: dict[str, Any] = {"weights": weights, "required": support.required, "kept": support.kept, "gap": gap}
-        made["instead"] = lambda: mistakes(self, x, semantics)
         if x.case.mode == "free":
-            return {"ids": Drawn(support.allowed, **made)}
-        twice = Judged(lambda ids: _twice(ids, weights * support.allowed))
-        return {"ids": Drawn(support.allowed, **made, ids=lambda ids: ids[..., 0], first=twice)}
+            return {"ids": self.drawn(x, semantics)}
+        mass = self.weights(x) * self.support(x, semantics).allowed
+        return {"ids": self.drawn(x, semantics, ids=lambda ids: ids[..., 0], first=Judged(lambda ids: _twice(ids, mass)))}
 
     def again(self, x: Inputs, draw: Draw) -> Inputs:
         """The same rows, drawn from four times as often, with seeds at positions that the first look had not."""

@@ -11,20 +11,17 @@ from harness.contracts.expected import Drawn
 from harness.contracts.inputs import Draw, Inputs
 from harness.contracts.models import Geometry
 from harness.contracts.registry import Semantics, Work, contract
-from harness.contracts.sampling import filters
 from harness.contracts.sampling.distributions import logits
 from harness.contracts.sampling.drawing import AGAIN, DRAWS
-from harness.contracts.sampling.requests import MIXES, adjusted, heat, kept_alone, requests
-from harness.contracts.sampling.served import supported
-from harness.contracts.sampling.served_mistakes import mistakes
-from harness.contracts.speculative.target_probs import roughness
+from harness.contracts.sampling.requests import MIXES, kept_alone, requests
+from harness.contracts.sampling.served import Requested
 
 SLOTS = 3  # the root and two drafts
 HELD = 8  # tokens that a draft row is flat over, so that it is exact at any temperature
 
 
 @contract("speculative")
-class served_verify:
+class served_verify(Requested):
     """The first token that a verified block emits follows its request's target, whatever the drafts are (Leviathan et al. 2023, theorem 1): the
     target with penalties, mask and bias, at the request's temperature, after its own filters, the best token for a greedy one.
 
@@ -53,18 +50,8 @@ class served_verify:
         picked = draw.integers(case.batch, case.draws, SLOTS - 1, low=0, high=HELD)
         return x.copy_with(later=later, held=(best + spread).expand(-1, SLOTS - 1, -1) % case.vocab, picked=picked)
 
-    def support(self, x: Inputs, semantics: Semantics) -> filters.Support:
-        return supported(x, semantics)
-
-    def weights(self, x: Inputs) -> torch.Tensor:
-        """fp64 [batch, vocab]: each row's target before its filters."""
-        return torch.softmax(heat(x, adjusted(x)), -1)
-
     def reference(self, x: Inputs, semantics: Semantics) -> dict[str, Drawn]:
-        support, weights = self.support(x, semantics), self.weights(x)
-        gap = float((weights * 4 * roughness(heat(x, adjusted(x)), weights)).amax())
-        made: dict[str, Any] = {"weights": weights, "required": support.required, "kept": support.kept, "gap": gap}
-        return {"ids": Drawn(support.allowed, **made, instead=lambda: mistakes(self, x, semantics))}
+        return {"ids": self.drawn(x, semantics)}
 
     def again(self, x: Inputs, draw: Draw) -> Inputs:
         """The same requests, four times the blocks."""
