@@ -171,6 +171,8 @@ def test_what_is_not_wrong_or_wrong_otherwise_is_missed(tmp_path):
         "fault_is_right": "pass",
         "fault_is_wrong_otherwise": "mismatch numerics",
     }
+    assert "missed fault_is_right (merge_state): wanted a finding, got pass" in err  # as soon as it is known: an interrupted run has said so
+    assert "missed fault_is_wrong_otherwise (merge_state): wanted memory, got mismatch numerics" in err
 
 
 @pytest.mark.parametrize(

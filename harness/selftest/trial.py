@@ -51,8 +51,15 @@ def run(plan: Plan, say: Callable[[str], None] = lambda line: None) -> dict[str,
     bench = Bench(plan.machine, plan.folder, ("harness.faults", *plan.plugins), plan.seed)
     faults = _chosen(plan)
     trials: list[Trial] = []
-    bench.quick(faults, trials.append, plan.workers)
-    waiting, failures = _beside(lambda: bench.slow(faults, trials.append))
+
+    def take(trial: Trial) -> None:
+        trials.append(trial)
+        if not trial.caught:  # an interrupted run has said so
+            told = _fault(trial)
+            say(f"missed {told['fault']} ({told['op']}): wanted {told['wanted'] or told['check'] or 'a finding'}, got {told['got']}")
+
+    bench.quick(faults, take, plan.workers)
+    waiting, failures = _beside(lambda: bench.slow(faults, take))
     say(f"{len(trials)} faults tried, {sum(not trial.caught for trial in trials)} missed ({time.monotonic() - began:.0f} s)")
     outcomes = _mutants(plan, say) if plan.mutants else []
     clean = run_clean(plan.clean, plan.seed, plan.machine, plan.folder, bench.plugins, plan.ledger, plan.workers) if plan.clean else Clean()
