@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from harness.offline.symbols import assigning, execute, expressions
@@ -119,7 +120,8 @@ def _result(frame: Frame, value: Value, node: ast.Call, args: list[State], keywo
     if isinstance(value, Class):
         if value.node.name in world.config.words("lazy_import"):
             return _lazy(frame, args)
-        return one(Instance(value, tuple(args[:3])))
+        member = any("Enum" in expressions.last_word(base) for base in value.node.bases)  # Backend("triton"): which member is not followed
+        return one(Instance(value, () if member else tuple(args[:3])))
     if isinstance(value, Same):
         return args[0] if args else one(Same())
     if isinstance(value, External):
@@ -194,7 +196,10 @@ def _getattr(frame: Frame, node: ast.Call, args: list[State], asks: bool) -> Sta
 def invoke(frame: Frame, function: Function, args: list[State], keywords: dict[str, State], receiver: State | None = None) -> State:
     """What a function of the package gives for these arguments, run from its source where it is short; no value: it never returns."""
     node, world = function.node, frame.world
-    if len(world.running) >= DEEPEST or isinstance(node, ast.AsyncFunctionDef) or _long(world, node):
+    if len(world.running) >= DEEPEST or isinstance(node, ast.AsyncFunctionDef):
+        return UNKNOWN
+    body, whole = _answering(world, node)
+    if not body:
         return UNKNOWN
     if not all(expressions.last_word(d.func if isinstance(d, ast.Call) else d) in _WRAPPERS for d in node.decorator_list):
         return UNKNOWN
@@ -207,23 +212,34 @@ def invoke(frame: Frame, function: Function, args: list[State], keywords: dict[s
     world.running.add(key)
     try:
         inner = Frame(world, function.module, Path(bound(node, given, keywords), NO_FLAGS), scope(node), function.owner)
-        execute.block(inner, node.body)
+        execute.block(inner, body)
     finally:
         world.running.discard(key)
-    states = [*inner.returned, *([NONE] if inner.path is not None else [])]
+    states = [*inner.returned, *([NONE if whole else UNKNOWN] if inner.path is not None else [])]
     result = joined(*states) if states else frozenset()
     if world.modules.get(function.module) is None or world.modules[function.module].done:
         world.results[key] = result
     return result
 
 
-def _long(world: World, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function does more than answer a question."""
-    if node not in world.long:
+def _answering(world: World, node: ast.FunctionDef) -> tuple[list[ast.stmt], bool]:
+    """What of a function is run to know what it gives, and whether that is all: of one that does more than answer a question, the guards it begins with."""
+    if node not in world.answering:
         lines = (node.end_lineno or 0) - node.body[0].lineno
-        loops = (ast.Yield, ast.YieldFrom, ast.For, ast.While)
-        world.long[node] = lines > _LONGEST or any(isinstance(part, loops) for part in ast.walk(node))
-    return world.long[node]
+        kinds = {type(part) for part in ast.walk(node)}
+        if kinds & {ast.Yield, ast.YieldFrom}:
+            world.answering[node] = [], False
+        elif lines > _LONGEST or kinds & {ast.For, ast.While}:
+            guards = list(itertools.takewhile(_is_guard, node.body))
+            world.answering[node] = guards if any(isinstance(part, ast.If) for part in guards) else [], False
+        else:
+            world.answering[node] = node.body, True
+    return world.answering[node]
+
+
+def _is_guard(statement: ast.stmt) -> bool:
+    leaves = isinstance(statement, ast.If) and isinstance(statement.body[-1], (ast.Return, ast.Raise)) and len(statement.body) <= 2
+    return leaves or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
 
 
 def is_static(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -274,6 +290,7 @@ def names_passed(frame: Frame, call: ast.Call) -> dict[str, str]:
     for value in expressions.evaluate(frame, call.func):
         if isinstance(value, Function):
             names = [a.arg for a in (*value.node.args.posonlyargs, *value.node.args.args)]
+            names = names[1:] if value.owner is not None and not is_static(value.node) else names
             given = [*zip(names, call.args, strict=False), *((k.arg or "", k.value) for k in call.keywords)]
             return {parameter: node.id for parameter, node in given if isinstance(node, ast.Name) and node.id in (frame.locals or ())}
     return {}
@@ -287,8 +304,9 @@ def inlined(frame: Frame, test: ast.expr) -> tuple[Frame, ast.expr] | None:
         if isinstance(value, Function):
             body = [s for s in value.node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
             if len(body) == 1 and isinstance(body[0], ast.Return) and body[0].value is not None:
-                args = [expressions.evaluate(frame, a) for a in test.args]
+                receiver = [_receiver(frame, test) or UNKNOWN] if value.owner is not None and not is_static(value.node) else []
+                args = [*receiver, *(expressions.evaluate(frame, a) for a in test.args)]
                 keywords = {k.arg or "**": expressions.evaluate(frame, k.value) for k in test.keywords}
                 env = bound(value.node, args, keywords)
-                return Frame(frame.world, value.module, Path(env, NO_FLAGS), scope(value.node)), body[0].value
+                return Frame(frame.world, value.module, Path(env, NO_FLAGS), scope(value.node), value.owner), body[0].value
     return None

@@ -72,9 +72,14 @@ def _constant(frame: Frame, node: ast.Constant) -> State:
 
 
 def _name(frame: Frame, node: ast.Name) -> State:
-    name = node.id
+    state = _held(frame, node)
     if frame.record is not None:
-        frame.record.reach(name, node, frame)
+        frame.record.reach(node.id, node, frame, held=state)
+    return state
+
+
+def _held(frame: Frame, node: ast.Name) -> State:
+    name = node.id
     if frame.path is not None and name in frame.path.env:
         state = frame.world.resolved(frame.path.env[name])
         if state == UNBOUND and frame.path.env[name] != UNBOUND:  # an import inside the function, of a name that is not there
@@ -102,7 +107,7 @@ def _from_here(frame: Frame, name: str, state: State) -> State:
 def _attribute(frame: Frame, node: ast.Attribute) -> State:
     base = evaluate(frame, node.value)
     if frame.record is not None:
-        frame.record.reach(node.attr, node, frame)
+        frame.record.reach(node.attr, node, frame, base=base)
     text = dotted(node)
     if frame.path is not None and text in frame.path.env:
         return frame.world.resolved(frame.path.env[text])

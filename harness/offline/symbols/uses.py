@@ -91,7 +91,7 @@ class _Doubts:
     def lines(self) -> list[int]:
         """The numbers of those lines, sorted."""
         words = self.names | set(self._held_by_self())
-        found = {node.lineno for node in self.body if isinstance(node, ast.ImportFrom) and self._import(node)}
+        found = {node.lineno for node in self.body if isinstance(node, (ast.Import, ast.ImportFrom)) and self._import(node)}
         patterns = [r"\b(?:" + "|".join(sorted(map(re.escape, words))) + r")\b"] if words else []
         patterns += [rf"\btorch\.ops\.{package}\.\w+" for package in self.world.scenario.registered]
         text = self.world.tree.text(self.module)
@@ -118,16 +118,25 @@ class _Doubts:
             return bad(self.world.member(value.name, name))
         return isinstance(value, External) and value.path in self.world.scenario.registered and bad(self.world.external(f"{value.path}.{name}"))
 
-    def _import(self, node: ast.ImportFrom) -> bool:
+    def _import(self, node: ast.Import | ast.ImportFrom) -> bool:
+        if isinstance(node, ast.Import):
+            return bool(node.col_offset) and any(self._absent(alias.name) for alias in node.names)
         source = self.world.tree.absolute(self.module, node.module, node.level)
+        if node.col_offset and self._absent(source):
+            return True
         if source.split(".")[0] == self.world.tree.package:
             return source in self.world.tree.paths and any(bad(self.world.resolved(one(Ref(source, a.name)))) for a in node.names if a.name != "*")
         return source.split(".")[0] in self.world.scenario.registered
 
+    def _absent(self, module: str) -> bool:
+        return not self.world.present(module) or module in self.world.stops.all
+
 
 def works_in(other: World, symbol: str) -> bool:
-    """Whether the symbol, `module:name` or a dotted path of another package, is bound and not None in the other scenario."""
+    """Whether the symbol, `module:name`, a module or a dotted path of another package, is bound and not None in the other scenario."""
     module, colon, name = symbol.partition(":")
+    if not colon and module in other.tree.paths:
+        return module not in other.stops.all
     if not colon:
         return not any(isinstance(value, Broken) for value in other.external(symbol))
     state: State = other.member(module, name)

@@ -91,9 +91,10 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """The value of a server flag that the facts describe."""
+    """The value of a server flag that the facts describe; `among`: one of these, where a test said so."""
 
     name: str
+    among: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

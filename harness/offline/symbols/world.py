@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from harness.offline.symbols import attributes, execute, expressions
 from harness.offline.symbols.facts import Config, Scenario
 from harness.offline.symbols.frames import NO_FLAGS, Frame, Path, Record
+from harness.offline.symbols.refused import with_refused
+from harness.offline.symbols.stopping import Stops
 from harness.offline.symbols.tree import Tree, statements
 from harness.offline.symbols.values import UNBOUND, UNKNOWN, Broken, Class, External, Function, Module, Nothing, Ref, State, either, joined, one
 
@@ -40,8 +42,8 @@ class World:
     """Evaluates the modules of a tree under a scenario, each once, when it is first asked for."""
 
     def __init__(self, tree: Tree, scenario: Scenario, config: Config) -> None:
-        self.tree, self.scenario, self.config = tree, scenario, config
-        self._needs_absent = re.compile(rf"^(?:import|from) (?:{'|'.join(map(re.escape, sorted(scenario.absent))) or '$.'})\b", re.MULTILINE)
+        self.tree, self.scenario, self.config = tree, scenario, with_refused(tree, scenario, config)
+        self.stops = Stops(self)
         self.modules: dict[str, Names] = {}
         self.classes: dict[ast.ClassDef, dict[str, State]] = {}
         self.attributes: dict[tuple[ast.ClassDef, str], State] = {}
@@ -49,7 +51,7 @@ class World:
         self.running: set[object] = set()
         self.switches: dict[str, State] = {}
         self.ends: dict[ast.FunctionDef | ast.AsyncFunctionDef, dict[str, State] | None] = {}
-        self.long: dict[ast.AST, bool] = {}
+        self.answering: dict[ast.AST, tuple[list[ast.stmt], bool]] = {}
         self.setters: dict[ast.ClassDef, dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]]] = {}
         self.runs: dict[object, Record] = {}
 
@@ -58,8 +60,8 @@ class World:
         if module in self.modules:
             return self.modules[module]
         names = self.modules[module] = Names({})
-        if module in self.tree.paths and self._needs_absent.search(self.tree.text(module)):
-            names.fails, names.done = "ImportError", True  # told without parsing: a plain import at the top of the file
+        if module in self.stops.plain:
+            names.fails, names.done = "ImportError", True
             return names
         syntax = self.tree.syntax(module)
         if syntax is None:
