@@ -85,7 +85,8 @@ class Callers:
     def way_to_import(self, module: str, inside: set[str]) -> Way | None:
         """A way to a function, of none of the modules `inside`, that imports the module where it cannot be imported."""
         last = module.rpartition(".")[2]
-        pattern = re.compile(rf"^[ \t]+(?:from|import)\b[^\n#]*\b{re.escape(last)}\b", re.MULTILINE)
+        parent = re.escape(module.rpartition(".")[0])
+        pattern = re.compile(rf"^[ \t]+(?:from|import)[ \t]+(?:{re.escape(module)}\b|{parent}[ \t]+import\b[^\n#]*\b{re.escape(last)}\b)", re.MULTILINE)
         for other in self.world.tree.mentions(last):
             if (
                 other in inside
