@@ -10,11 +10,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 from harness.offline.symbols import inventory, uses
+from harness.offline.symbols.expressions import last_word
 from harness.offline.symbols.frames import NO_FLAGS, Flags
 from harness.offline.symbols.meaning import Kind, Node, Slot, has_its_own, means
+from harness.offline.symbols.mentions import Edge, at_the_top, known_as, short
 from harness.offline.symbols.tree import statements
 from harness.offline.symbols.uses import Place
-from harness.offline.symbols.values import Class, Function, Ref, State, Unbound, Unknown, Value, one
+from harness.offline.symbols.values import Class
 from harness.offline.symbols.world import World
 
 _MOST, _COMMON, _ENOUGH = 60, 4, 4
@@ -27,9 +29,6 @@ class Way(NamedTuple):
     flags: Flags
 
 
-Edge = tuple[Node | None, Flags, str]  # from where (None: the module itself), what that needs, and how it reads in the chain
-
-
 class Callers:
     """Finds ways to functions of one world; everything is worked out once and kept."""
 
@@ -37,10 +36,10 @@ class Callers:
         self.world = world
         self._edges: dict[Node, list[Edge]] = {}
         self._ways: dict[Node, Way | None] = {}
-        self._known_places: dict[str, list[Place]] = {}
         self._cut: set[Node] = set()
         self._whole: set[Node] = set()
         self._searching: set[Node] = set()
+        self._common: dict[str, bool] = {}
 
     @cached_property
     def _of_other_devices(self) -> frozenset[str]:
@@ -85,23 +84,26 @@ class Callers:
     def way_to_import(self, module: str, inside: set[str]) -> Way | None:
         """A way to a function, of none of the modules `inside`, that imports the module where it cannot be imported."""
         last = module.rpartition(".")[2]
-        parent = re.escape(module.rpartition(".")[0])
-        pattern = re.compile(rf"^[ \t]+(?:from|import)[ \t]+(?:{re.escape(module)}\b|{parent}[ \t]+import\b[^\n#]*\b{re.escape(last)}\b)", re.MULTILINE)
+        outer = module.rpartition(".")[0]
+        pattern = re.compile(
+            rf"^[ \t]+(?:from|import)[ \t]+(?:{re.escape(module)}\b|{re.escape(outer)}[ \t]+import\b[^\n#]*\b{re.escape(last)}\b)", re.MULTILINE
+        )
         for other in self.world.tree.mentions(last):
             if (
                 other in inside
                 or not other.startswith(self.world.config.all)
+                or outer not in self.world.tree.text(other)
                 or not pattern.search(self.world.tree.text(other))
                 or self.world.names(other).fails
             ):
                 continue
             lines = [self.world.tree.text(other).count("\n", 0, match.start()) + 1 for match in pattern.finditer(self.world.tree.text(other))]
-            for place in self._places(other):
+            for place in uses.places(self.world, other):
                 if any(place.node.lineno < line <= (place.node.end_lineno or 0) for line in lines):
                     uses_here = [use for use in uses.run(self.world, place).uses.values() if use.symbol == module and not use.caught]
                     way = self.way(place) if uses_here else None
                     if way is not None:
-                        return Way((*way.chain, f"{_short(other)}.{place.qualname}:{uses_here[0].line}"), way.flags | uses_here[0].flags)
+                        return Way((*way.chain, f"{short(other)}.{place.qualname}:{uses_here[0].line}"), way.flags | uses_here[0].flags)
         return None
 
     def all_edges(self, node: Node) -> list[Edge]:
@@ -184,7 +186,7 @@ class Callers:
             for node in syntax.body if syntax else ():
                 taken = isinstance(node, ast.ClassDef) and any(isinstance(p, ast.Assign) and ast.unparse(p.value) == f"{owner}.{name}" for p in node.body)
                 if taken and isinstance(node, ast.ClassDef) and node.lineno in self.world.names(module).reached:
-                    yield Kind(module, node), NO_FLAGS, f"{_short(module)}.{node.name}"
+                    yield Kind(module, node), NO_FLAGS, f"{short(module)}.{node.name}"
 
     def _callers_of_method(self, place: Place, kind: Kind) -> Iterator[Edge]:
         assert place.owner is not None
@@ -193,7 +195,7 @@ class Callers:
         if name in scenario.never or (name in scenario.twin and self._defines(kind, scenario.twin[name])):
             yield from self._mentions_in(place.module, {name}, place)  # the dispatch does not come here: only its own module may
         elif name.startswith("__") or name in scenario.twin or self._is_common(name) or _is_property(place.node):
-            yield kind, NO_FLAGS, f"{_short(place.module)}.{place.owner.name}"
+            yield kind, NO_FLAGS, f"{short(place.module)}.{place.owner.name}"
         else:
             for module in _nearest_first(place.module, self.world.tree.mentions(name)):
                 if not has_its_own(self.world, module, place):
@@ -204,48 +206,25 @@ class Callers:
 
     def _is_common(self, name: str) -> bool:
         """Whether so many classes have a method of that name that a mention does not tell which is meant."""
+        if name not in self._common:
+            self._common[name] = self._count_is_common(name)
+        return self._common[name]
+
+    def _count_is_common(self, name: str) -> bool:
         pattern = re.compile(rf"^\s+(?:async )?def {re.escape(name)}\b", re.MULTILINE)
         count = 0
         for module in self.world.tree.mentions(name):
-            count += len(pattern.findall(self.world.tree.text(module)))
+            text = self.world.tree.text(module)
+            count += len(pattern.findall(text)) if f"def {name}" in text else 0
             if count >= _COMMON:
                 return True
         return False
 
     def _references(self, target: Place | Kind) -> Iterator[Edge]:
         for other in _nearest_first(target.module, self.world.tree.mentions(target.node.name)):
-            words = self._known_as(other, target.module, target.node.name, target.node)
+            words = known_as(self.world, other, target.module, target.node.name, target.node)
             if words:
                 yield from self._mentions_in(other, words, target)
-
-    def _known_as(self, other: str, module: str, word: str, target: ast.AST) -> set[str]:
-        """The names under which a module refers to the target: its own name, an alias of an import, or none."""
-        if other == module:
-            return {word}
-        text = self.world.tree.text(other)
-        last = module.rpartition(".")[2]
-        held = self.world.names(other).env.get(word)
-        otherwise = held is not None and not {Unknown(), Unbound()} & self.world.resolved(held)  # the name is of something else there
-        words = {word} if last in text and not otherwise and re.search(rf"\.{re.escape(word)}\b", text) else set()
-        if re.search(rf"[\"'][\w.]+:{re.escape(word)}[\"']", text):
-            words.add(word)
-        names = {word, *re.findall(rf"\b{re.escape(word)}\s+as\s+(\w+)", text)}
-        return words | {name for name in names if self._is_target(self.world.lookup(other, name), target)} | self._imported_inside(other, word, target)
-
-    def _is_target(self, state: State, target: ast.AST) -> bool:
-        return any(_node_of(value) is target for value in state)
-
-    def _imported_inside(self, other: str, word: str, target: ast.AST) -> set[str]:
-        """The names that imports inside functions give the target."""
-        found = set()
-        for node in (node for place in self._places(other) for node in statements(place.node.body)):
-            if not isinstance(node, ast.ImportFrom):
-                continue
-            source = self.world.tree.absolute(other, node.module, node.level)
-            for alias in node.names if source in self.world.tree.paths else ():
-                if alias.name == word and self._is_target(self.world.resolved(one(Ref(source, word))), target):
-                    found.add(alias.asname or word)
-        return found
 
     def _mentions_in(self, module: str, words: set[str], target: Node) -> Iterator[Edge]:
         """The places of a module that mention the target by one of the words (a method as an attribute or in a string) on a path that is reached."""
@@ -257,9 +236,9 @@ class Callers:
         syntax = world.tree.syntax(module) if lines else None
         if syntax is None or world.names(module).fails:
             return
-        here = [p for p in self._places(module) if any(p.node.lineno < line <= (p.node.end_lineno or 0) for line in lines)]
+        here = [p for p in uses.places(self.world, module) if any(p.node.lineno < line <= (p.node.end_lineno or 0) for line in lines)]
         if any(all(not p.node.lineno < line <= (p.node.end_lineno or 0) for p in here) for line in lines):
-            yield from self._at_the_top(module, syntax, words)
+            yield from at_the_top(self.world, module, syntax, words, lambda: self._of_other_devices)
         for place in here:
             record = uses.run(world, place)
             fails = {(use.symbol.rpartition(":")[2], use.line) for use in record.uses.values()}  # a use that fails leads nowhere
@@ -268,7 +247,7 @@ class Callers:
             )
             if seen:
                 best = min(seen, key=lambda s: len(s.flags))
-                text = f"{_short(module)}.{place.qualname}:{best.line}"
+                text = f"{short(module)}.{place.qualname}:{best.line}"
                 yield self._kept_in(place, {s.line for s in seen}) or place, best.flags, text
 
     def _kept_in(self, place: Place, lines: set[int]) -> Slot | None:
@@ -278,64 +257,14 @@ class Callers:
             for node in statements(place.node.body)
             if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, (ast.Name, ast.Attribute, ast.IfExp))
             for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-            if isinstance(target, ast.Attribute) and _word(target.value) == "self" and lines <= set(range(node.lineno, (node.end_lineno or 0) + 1))
+            if isinstance(target, ast.Attribute) and last_word(target.value) == "self" and lines <= set(range(node.lineno, (node.end_lineno or 0) + 1))
         ]
         few = place.owner is not None and len(found) == 1 and len(self.world.tree.mentions(found[0])) <= _MOST // 4
         return Slot(place.module, place.owner, found[0]) if few and place.owner is not None and self.way(place) is not None else None
 
-    def _places(self, module: str) -> list[Place]:
-        if module not in self._known_places:
-            self._known_places[module] = uses.places(self.world, module)
-        return self._known_places[module]
-
-    def _at_the_top(self, module: str, syntax: ast.Module, words: set[str]) -> Iterator[Edge]:
-        """Mentions outside functions: a table, a base class, a decorator, an alias."""
-        reached = self.world.names(module).reached
-        todo: list[tuple[ast.AST, bool]] = [(node, False) for node in syntax.body]
-        while todo:
-            node, inside = todo.pop()
-            if isinstance(node, (ast.Import, ast.ImportFrom)):
-                continue
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                todo += [(decorator, inside) for decorator in node.decorator_list]
-                continue
-            if isinstance(node, ast.stmt) and not inside and node.lineno not in reached:
-                continue
-            if isinstance(node, ast.ClassDef):
-                if any(_word(base) in words for base in node.bases):
-                    yield Kind(module, node), NO_FLAGS, f"{_short(module)}.{node.name}"
-                todo += [(part, True) for part in (*node.body, *node.decorator_list)]
-                continue
-            if _exports(node) or (isinstance(node, ast.Constant) and node.value in self._of_other_devices):
-                continue
-            if (isinstance(node, (ast.Name, ast.Attribute)) and _word(node) in words and isinstance(node.ctx, ast.Load)) or (
-                isinstance(node, ast.Constant) and isinstance(node.value, str) and ":" in node.value and node.value.rpartition(":")[2] in words
-            ):
-                yield None, NO_FLAGS, f"{_short(module)}:{getattr(node, 'lineno', 0)}"
-            if not (inside and isinstance(node, ast.Attribute)):  # `Base.method` in a class body makes no object of Base
-                todo += [(child, inside) for child in ast.iter_child_nodes(node)]
-
-
-def _node_of(value: Value) -> ast.AST | None:
-    return value.node if isinstance(value, (Class, Function)) else None
-
-
-def _word(node: ast.expr | None) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def _exports(node: ast.AST) -> bool:
-    return isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and any(
-        _word(target) == "__all__" for target in getattr(node, "targets", [getattr(node, "target", None)])
-    )
-
 
 def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(isinstance(d, ast.Name) and d.id in ("property", "cached_property") for d in node.decorator_list)
-
-
-def _short(module: str) -> str:
-    return ".".join(module.split(".")[-2:])
 
 
 def _nearest_first(module: str, others: list[str]) -> list[str]:

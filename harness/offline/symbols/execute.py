@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable
 
-from harness.offline.symbols import assigning, calls, conditions, expressions, importing
+from harness.offline.symbols import assigning, calls, conditions, expressions, importing, shapes
 from harness.offline.symbols.frames import Frame, Path, forked
 from harness.offline.symbols.values import NONE, UNBOUND, UNKNOWN, Class, Function, one, truths
 
@@ -83,7 +83,7 @@ def _if(frame: Frame, node: ast.If) -> None:
 
 def _loop(frame: Frame, node: ast.For | ast.AsyncFor | ast.While) -> None:
     assert frame.path is not None
-    for name in assigning.assigned(node.body):
+    for name in shapes.assigned(node.body):
         if name in frame.path.env:
             frame.set(name, UNKNOWN if frame.locals is not None else frame.path.env[name] | UNKNOWN)
     before = forked(frame.path)

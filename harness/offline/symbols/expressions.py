@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import operator
 import re
 from collections.abc import Callable
 from typing import Any
 
-from harness.offline.symbols import assigning, calls, conditions
+from harness.offline.symbols import assigning, calls, conditions, shapes
 from harness.offline.symbols.failing import dereference, failing
 from harness.offline.symbols.frames import NO_FLAGS, Frame, forked
 from harness.offline.symbols.values import (
@@ -30,6 +29,7 @@ from harness.offline.symbols.values import (
     State,
     Unknown,
     Value,
+    combined,
     constant,
     joined,
     one,
@@ -178,27 +178,8 @@ def _bool_value(frame: Frame, node: ast.BoolOp) -> State:
     return joined(*found)
 
 
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.BitOr: operator.or_,
-    ast.BitAnd: operator.and_,
-}
-
-
 def _binary(frame: Frame, node: ast.BinOp) -> State:
-    left, right = evaluate(frame, node.left), evaluate(frame, node.right)
-    work = _OPERATORS.get(type(node.op))
-    numbers = [[value.value if isinstance(value, Const) and isinstance(value.value, int) else None for value in side] for side in (left, right)]
-    if work is None or not left or not right or any(None in side for side in numbers):
-        return UNKNOWN
-    try:
-        return joined(*(constant(work(a, b)) for a in numbers[0] for b in numbers[1]))
-    except (ArithmeticError, TypeError, ValueError):
-        return UNKNOWN
+    return combined(type(node.op), evaluate(frame, node.left), evaluate(frame, node.right))
 
 
 def _sequence(frame: Frame, node: ast.Tuple | ast.List | ast.Set) -> State:
@@ -254,7 +235,7 @@ def _inner_scope(frame: Frame, node: ast.expr) -> State:
         return UNKNOWN
     names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     if isinstance(node, ast.Lambda):
-        names |= calls.parameters(node.args)
+        names |= shapes.parameters(node.args)
     inner = frame.at(forked(frame.path, dict.fromkeys(names, UNKNOWN)))
     if isinstance(node, ast.Lambda):
         evaluate(inner, node.body)

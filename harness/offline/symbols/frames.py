@@ -83,10 +83,11 @@ class Frame:
     def set(self, name: str, state: State) -> None:
         if self.path is not None:
             self.path.env[name] = state
-            stale = [key for key in self.path.env if key.startswith(name + ".")]
+            start = name + "."
+            stale = [key for key in self.path.env if key.startswith(start)]
             for key in stale:
                 del self.path.env[key]
-            for other in [other for other, text in self.path.alike.items() if name in (other, text) or text.startswith(name + ".")]:
+            for other in [other for other, text in self.path.alike.items() if name in (other, text) or text.startswith(start)]:
                 del self.path.alike[other]
 
     def merge(self, paths: list[Path | None]) -> Path | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from harness.offline.symbols import calls, uses
+from harness.offline.symbols import calls, shapes, uses
 from harness.offline.symbols.chains import Callers
 from harness.offline.symbols.meaning import Kind
 from harness.offline.symbols.uses import Place
@@ -35,7 +35,7 @@ def arguments(callers: Callers, place: Place, depth: int = _DEEPEST) -> dict[str
         given += [calls.bound(node, args if _is_plain(place) else [UNKNOWN, *args], keywords) for args, keywords in passed]
     if not given:
         return None
-    names = calls.parameters(node.args) - set(() if _is_plain(place) else [node.args.args[0].arg])
+    names = shapes.parameters(node.args) - set(() if _is_plain(place) else [node.args.args[0].arg])
     told = {name: joined(*(env[name] for env in given)) for name in names}
     return {name: state for name, state in told.items() if state != UNKNOWN}
 
@@ -54,4 +54,4 @@ def _passed(callers: Callers, source: Place, word: str, depth: int) -> list[tupl
 
 def _is_plain(place: Place) -> bool:
     """Whether the first parameter is the caller's to give."""
-    return place.owner is None or calls.is_static(place.node) or not isinstance(place.node.args, ast.arguments) or not place.node.args.args
+    return place.owner is None or shapes.is_static(place.node) or not isinstance(place.node.args, ast.arguments) or not place.node.args.args

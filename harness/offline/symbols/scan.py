@@ -83,9 +83,10 @@ class Scan:
 
     def _of(self, place: uses.Place) -> list[Hit]:
         """The hits of one function: uses that no handler takes, on a way that the scenario reaches, with what its callers pass."""
-        failing = self._failing(uses.run(self.world, place).uses.values(), place)
-        way = self.callers.way(place) if failing else None
-        if way is None:
+        met = [use for use in uses.run(self.world, place).uses.values() if not use.caught]
+        way = self.callers.way(place) if met else None
+        failing = self._failing(met, place) if way is not None else []
+        if way is None or not failing:
             return []
         given = passing.arguments(self.callers, place)
         if given is None:

@@ -62,7 +62,10 @@ class Stops:
         return chain[-1], tuple(".".join(name.split(".")[-2:]) for name in chain[:-1])
 
     def _modules(self) -> Iterator[str]:
-        return (module for module in self.world.tree.paths if not self.world.tree.left_out(module))
+        """Those with the name of an absent package, in order; the index knows no names under three letters."""
+        tree = self.world.tree
+        named = {module for package in self.world.scenario.absent for module in (tree.mentions(package) if len(package) > 2 else tree.paths)}
+        return (module for module in tree.paths if module in named and not tree.left_out(module))
 
     def _with_importers(self, found: dict[str, Stop]) -> dict[str, Stop]:
         todo = list(found)
