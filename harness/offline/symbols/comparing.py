@@ -138,10 +138,12 @@ def _flag_pair(frame: Frame, a: Flag, b: Value, kind: type[ast.cmpop]) -> _Ways:
     return yes, NO_FLAGS if others or not flag.default.get(platform) else frozenset({f"{flag.option} other than {wanted[0]}"})
 
 
-def truth_of_flag(frame: Frame, value: Flag, truth: bool) -> Flags:
-    """What a user must give for a flag, used as a condition, to hold or not to."""
-    flag = frame.world.config.flags[value.name]
-    by_itself = flag.default.get(frame.world.scenario.platform, ())
+def truth_of_flag(frame: Frame, value: Flag, truth: bool) -> Flags | None:
+    """What a user must give for a flag, used as a condition, to hold or not to; None: it is refused."""
+    flag, platform = frame.world.config.flags[value.name], frame.world.scenario.platform
+    by_itself = flag.default.get(platform, ())
+    if any(one_of is truth for one_of in flag.foreign.get(platform, ())):
+        return None
     return NO_FLAGS if not by_itself or truth in {bool(one_of) for one_of in by_itself} else frozenset({flag.option})
 
 

@@ -61,8 +61,9 @@ def _split(frame: Frame, path: Path, node: ast.expr, state: State) -> Outcome:
         plain = kept == UNKNOWN and name.isidentifier()
         narrowed = {name: kept} if name and kept != state else {name: SOMETHING} if name and truth and kept == UNKNOWN else {name: FALSY} if plain else {}
         narrowed = narrowed | _alike(path, name, truth) if name else narrowed
-        flags = [comparing.truth_of_flag(frame, value, truth) if isinstance(value, Flag) else NO_FLAGS for value in kept]
-        outcomes.append(forked(path, narrowed, min(flags, key=len)))
+        asked = [comparing.truth_of_flag(frame, value, truth) if isinstance(value, Flag) else NO_FLAGS for value in kept]
+        flags = [needs for needs in asked if needs is not None]
+        outcomes.append(forked(path, narrowed, min(flags, key=len)) if flags else None)
     return outcomes[0], outcomes[1]
 
 

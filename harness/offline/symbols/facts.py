@@ -40,7 +40,10 @@ _CONFIG: dict[str, Any] = {
     "idioms": dict[str, Any],
     "flag": dict[str, dict[str, Any]],
 }
-_IDIOMS: dict[str, Any] = {"lazy_import": list[str], "registries": dict[str, str], "greedy": list[str], "draws": list[str], "version_checks": list[str]}
+_IDIOMS: dict[str, Any] = {
+    **dict.fromkeys(("lazy_import", "greedy", "draws", "version_checks", "arguments"), list[str]),
+    "registries": dict[str, str],
+}
 _FLAG: dict[str, Any] = {"option": str, "names": list[str], "classes": list[str], "default": dict[str, list[Any]], "foreign": dict[str, list[Any]]}
 
 

@@ -1,4 +1,4 @@
-"""Values of server flags that the package's own start refuses, because it asks for the version of a package that the platform does not have."""
+"""Values of server flags that the package's own start refuses: for a package that the platform does not have, or for another platform's device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.offline.symbols.facts import Config, Scenario
-from harness.offline.symbols.tree import Tree
+from harness.offline.symbols.tree import Tree, statements
 
 
 def with_refused(tree: Tree, scenario: Scenario, config: Config) -> Config:
@@ -22,6 +22,8 @@ def with_refused(tree: Tree, scenario: Scenario, config: Config) -> Config:
                         flag = config.flag_of(attribute)
                         if flag:
                             found.setdefault(flag, set()).add(value)
+    for name in _of_other_devices(tree, scenario, config):
+        found.setdefault(name, set()).add(True)
     flags = dict(config.flags)
     for name, values in found.items():
         foreign = {**flags[name].foreign, scenario.platform: (*flags[name].foreign.get(scenario.platform, ()), *sorted(values, key=str))}
@@ -38,6 +40,31 @@ def _ifs(node: ast.AST, scenario: Scenario) -> Iterator[ast.If]:
             yield child
         if isinstance(child, (ast.stmt, ast.ExceptHandler)):
             yield from _ifs(child, scenario)
+
+
+def _of_other_devices(tree: Tree, scenario: Scenario, config: Config) -> Iterator[str]:
+    """The switches whose checks among the server's arguments raise here: `if arguments.switch and not is_other_device(): raise`."""
+    for module in tree.within(config.words("arguments")):
+        if not any(attribute in tree.text(module) for flag in config.flags.values() for attribute in flag.names if False in flag.values):
+            continue
+        for node in statements(getattr(tree.syntax(module), "body", [])):
+            if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise) and isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And):
+                switch, *others = node.test.values
+                flag = config.flag_of(switch.attr) if isinstance(switch, ast.Attribute) else None
+                if flag and all(_answer(part, scenario) is True for part in others):
+                    yield flag
+
+
+def _answer(test: ast.expr, scenario: Scenario) -> bool | None:
+    """What a test of the platform gives by the facts alone; None where they do not say."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        held = _answer(test.operand, scenario)
+        return None if held is None else not held
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        parts = {_answer(part, scenario) for part in test.values}
+        return True if True in parts else None if None in parts else False
+    answer = scenario.answers.get(_word(test.func)) if isinstance(test, ast.Call) else None
+    return answer if isinstance(answer, bool) else None
 
 
 def _asks_for_absent(statement: ast.stmt, word: str, scenario: Scenario) -> bool:
