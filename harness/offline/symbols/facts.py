@@ -83,6 +83,11 @@ class ServerFlag:
         """All values that the facts name."""
         return [value for lists in (self.default, self.foreign) for values in lists.values() for value in values]
 
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is on or off and nothing else."""
+        return all(isinstance(value, bool) for value in self.values)
+
     def told(self, value: object, platform: str) -> frozenset[str] | None:
         """What a user must give for the flag to have the value: nothing by itself, the option, or None: nobody has it there."""
         if value in self.default.get(platform, ()):
