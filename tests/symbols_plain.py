@@ -26,11 +26,19 @@ class Ref:
 
 
 Held = bool | str | Ref
+# asks whether a choice fell on a library or device that only the other vendor has
+_OTHER_VENDOR = re.compile(r"(?:is|use)_(?:cute|cutlass|trtllm|flash_?mla|sm\d)\w*")
 _IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException", ""}
 
 
 def word(node: ast.expr | None) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _is_none(test: ast.Compare) -> bool:
+    """Whether the test asks if something is None, or is not."""
+    other = test.comparators[0]
+    return isinstance(test.ops[0], (ast.Is, ast.IsNot)) and isinstance(other, ast.Constant) and other.value is None
 
 
 def caught(node: ast.Try) -> set[str]:
@@ -59,10 +67,7 @@ class Plain:
             syntax = self.tree.syntax(module)
             if syntax is not None and not self._run(module, syntax.body, self.tops[module]):
                 self.fails.add(module)
-            if "global " in self.tree.text(module):
-                self.tops[module].update(
-                    {name: BOUND for node in statements(syntax.body if syntax else []) if isinstance(node, ast.Global) for name in node.names}
-                )
+            self.tops[module].update(_changed(syntax.body if syntax and "global " in self.tree.text(module) else []))
         return self.tops[module]
 
     def dead(self, module: str) -> bool:
@@ -109,6 +114,7 @@ class Plain:
         other.tops[module] = {}
         if not other._run(module, syntax.body, other.tops[module]):
             other.fails.add(module)
+        other.tops[module].update(_changed(syntax.body))
         return other
 
     def conditional(self, module: str, body: list[ast.stmt], inside: bool) -> Iterator[ast.Import | ast.ImportFrom | ast.Assign]:
@@ -210,12 +216,16 @@ class Plain:
             return stops if stops in truths else None if None in truths else not stops
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Is, ast.IsNot)) and isinstance(test.left, ast.Name):
             held = self.held(module, test.left.id) if test.left.id not in local else BOUND
-            none = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
+            none = _is_none(test)
             return isinstance(test.ops[0], ast.Is) if none and held == NONE else None
+        if isinstance(test, ast.Compare) and _is_none(test) and ast.unparse(test.left) in self.scenario.values:
+            return (self.scenario.values[ast.unparse(test.left)] is None) is isinstance(test.ops[0], ast.Is)
         return self._atom(module, test, local)
 
     def _atom(self, module: str, test: ast.expr, local: frozenset[str]) -> bool | None:
         answers = self.scenario.answers
+        if self.scenario.platform == "hip" and _OTHER_VENDOR.fullmatch(word(test.func if isinstance(test, ast.Call) else test)):
+            return False
         if isinstance(test, ast.Constant) and isinstance(test.value, bool):
             return test.value
         if isinstance(test, ast.Call):
@@ -275,6 +285,11 @@ class Plain:
         yield node
         for part in parts:
             yield from self.pruned(module, part, local)
+
+
+def _changed(body: list[ast.stmt]) -> dict[str, Held]:
+    """The globals that functions of a module change."""
+    return {name: BOUND for node in statements(body) if isinstance(node, ast.Global) for name in node.names}
 
 
 def local_names(node: Function) -> frozenset[str]:

@@ -32,7 +32,9 @@ class Fault:
 
 def faults(plain: Plain, module: str, syntax: ast.Module) -> set[Fault]:
     """The names that fail in the functions of the module that something may call, and at its top."""
-    found = set()
+    found: set[Fault] = set()
+    if _FOREIGN.search(module):
+        return found
     for node in plain.live(module, syntax.body, frozenset())[0]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
             continue
@@ -43,7 +45,7 @@ def faults(plain: Plain, module: str, syntax: ast.Module) -> set[Fault]:
         found.add(Fault(module, "<module>", ""))
     for qualname, function, owner in functions(syntax):
         names = set(_in_function(plain, module, function))
-        if names and not _dead(plain, module, qualname, function, owner):
+        if names and not _dead(plain, module, qualname, function, owner) and _called(plain, module, syntax, function):
             found |= {Fault(module, qualname, name) for name in names}
     return found
 
@@ -51,7 +53,7 @@ def faults(plain: Plain, module: str, syntax: ast.Module) -> set[Fault]:
 def _dead(plain: Plain, module: str, qualname: str, function: Function, owner: ast.ClassDef | None) -> bool:
     """Whether nothing calls the function: no other mention of its name, a method for another platform, a back end of another vendor."""
     name, scenario = function.name, plain.scenario
-    if _FOREIGN.search(module) or _FOREIGN.search(qualname.rpartition(".")[0]) or name in scenario.never:
+    if _FOREIGN.search(qualname.rpartition(".")[0]) or name in scenario.never:
         return True
     twin = scenario.twin.get(name)
     if twin and owner and any(getattr(node, "name", "") == twin for node in owner.body):
@@ -60,6 +62,15 @@ def _dead(plain: Plain, module: str, qualname: str, function: Function, owner: a
         return False
     others = plain.tree.mentions(name)
     return len(others) <= 1 and len(re.findall(rf"\b{name}\b", plain.tree.text(module))) <= 1
+
+
+def _called(plain: Plain, module: str, syntax: ast.Module, function: Function) -> bool:
+    """Whether the platform runs a mention of the function, where only its own module has any."""
+    if len(plain.tree.mentions(function.name)) > 1 or function.decorator_list or function.name.startswith("__"):
+        return True
+    bodies = [(syntax.body, frozenset()), *((other.body, local_names(other)) for _, other, _ in functions(syntax) if other is not function)]
+    nodes = (part for body, local in bodies for node in plain.live(module, body, local)[0] for part in plain.pruned(module, node, local))
+    return any(word(node) == function.name for node in nodes if isinstance(node, (ast.Name, ast.Attribute)))
 
 
 def _unbound(plain: Plain, module: str, name: str) -> bool:

@@ -33,6 +33,20 @@ def test_a_path_is_the_package_or_holds_it(tmp_path: Path, where: str) -> None:
     assert (found.root / found.package).is_dir()
 
 
+@pytest.mark.parametrize(("inner", "package"), [("sglang", "sglang/sglang"), ("python/sglang", "sglang/python/sglang")])
+def test_a_checkout_may_have_the_package_s_name(tmp_path: Path, inner: str, package: str) -> None:
+    (tmp_path / "sglang" / inner).mkdir(parents=True)
+    found = find_source(str(tmp_path / "sglang"))
+    assert found.root / found.package == tmp_path / package
+
+
+def test_a_package_that_holds_one_of_its_name_is_itself(tmp_path: Path) -> None:
+    (tmp_path / "sglang" / "sglang").mkdir(parents=True)
+    (tmp_path / "sglang" / "__init__.py").touch()
+    found = find_source(str(tmp_path / "sglang"))
+    assert found.root / found.package == tmp_path / "sglang"
+
+
 def test_a_wheel_is_read_and_not_installed(tmp_path: Path) -> None:
     found = find_source(str(wheel(tmp_path / "sglang-9.8-py3-none-any.whl", "sglang/a.py", "sglang/b.so")))
     assert found.label == "sglang 9.8"

@@ -59,9 +59,9 @@ def find_source(spec: str, package: str = "sglang") -> Source:
         return found
     if path.suffix == ".whl" and path.is_file():
         return _wheel(path, package)
-    for root in (path.parent, path, path / "python"):
-        folder = root / package
-        if folder.is_dir() and (root != path.parent or path.name == package):
+    inside = (path, path / "python")  # a checkout is often named as its package
+    for root in (path.parent, *inside) if (path / "__init__.py").is_file() else (*inside, path.parent):
+        if (root / package).is_dir() and (root != path.parent or path.name == package):
             return Source(package, "", root.resolve())
     raise UsageError(f"no package {package!r} in {spec!r}: give its folder, a checkout, a wheel, or {package}==VERSION")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 
 from harness.offline.symbols import expressions
 from harness.offline.symbols.frames import Frame
@@ -27,28 +26,3 @@ def bind(frame: Frame, target: ast.expr, state: State, value: ast.expr | None = 
     elif isinstance(target, ast.Subscript):
         expressions.evaluate(frame, target.value)
         expressions.evaluate(frame, target.slice)
-
-
-def assigned(body: Iterable[ast.AST]) -> set[str]:
-    """The names, and attributes as `name.attribute`, that the statements bind; those of inner functions apart."""
-    found: set[str] = set()
-    todo = list(body)
-    while todo:
-        node = todo.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(node.name)
-            continue
-        if isinstance(node, ast.Lambda):
-            continue
-        if isinstance(node, ast.Name):
-            if not isinstance(node.ctx, ast.Load):
-                found.add(node.id)
-            continue
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
-            found.add(f"{node.value.id}.{node.attr}")
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
-            found.add(node.name)
-        todo += ast.iter_child_nodes(node)
-    return found

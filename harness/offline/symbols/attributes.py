@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from harness.offline.symbols import assigning, calls, execute, expressions
+from harness.offline.symbols import calls, execute, expressions, shapes
 from harness.offline.symbols.frames import NO_FLAGS, Frame, Path
 from harness.offline.symbols.values import UNKNOWN, Class, Function, Instance, State, constant, joined, one
 
@@ -41,8 +41,8 @@ def _left_by(world: World, cls: Class, method: ast.FunctionDef | ast.AsyncFuncti
             return [UNKNOWN]
         me = method.args.args[0].arg
         world.ends[method] = None
-        given = {**dict.fromkeys(calls.parameters(method.args), UNKNOWN), me: one(Instance(cls))}  # whoever calls it need not leave a default
-        frame = Frame(world, cls.module, Path(given, NO_FLAGS), calls.scope(method), cls)
+        given = {**dict.fromkeys(shapes.parameters(method.args), UNKNOWN), me: one(Instance(cls))}  # whoever calls it need not leave a default
+        frame = Frame(world, cls.module, Path(given, NO_FLAGS), shapes.shape(method).local, cls)
         world.running.add(method)
         execute.block(frame, method.body)
         world.running.discard(method)
@@ -67,7 +67,7 @@ def setters(world: World, cls: Class) -> dict[str, list[ast.FunctionDef | ast.As
         for method in cls.node.body:
             if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)) and method.args.args:
                 start = method.args.args[0].arg + "."
-                for name in assigning.assigned(method.body):
+                for name in shapes.shape(method).binds:
                     if name.startswith(start):
                         kept.setdefault(name[len(start) :], []).append(method)
     return kept

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+import itertools
+from typing import TYPE_CHECKING
 
-from harness.offline.symbols import assigning, execute, expressions
+from harness.offline.symbols import environment, execute, expressions, shapes
 from harness.offline.symbols.failing import dereference
 from harness.offline.symbols.frames import NO_FLAGS, Frame, Path, forked
 from harness.offline.symbols.values import (
@@ -60,54 +61,12 @@ def call(frame: Frame, node: ast.Call) -> State:
     text = expressions.dotted(node.func)
     for reader in (text, word):
         if reader in config.env_readers and args:
-            return _variable(frame, args, keywords, config.env_readers[reader])
+            return environment.variable(frame, args, keywords, config.env_readers[reader])
     if word in ("get", "is_set") and isinstance(node.func, ast.Attribute):
-        state = _field(frame, node.func, target, word)
+        state = environment.field(frame, node.func, target, word)
         if state is not None:
             return state
     return joined(*(_result(frame, value, node, args, keywords) for value in target)) if target else UNKNOWN
-
-
-def _variable(frame: Frame, args: list[State], keywords: dict[str, State], default: str) -> State:
-    """An environment variable read by name: as the scenario sets it, or the default the code gives."""
-    name = next(iter(args[0])) if len(args[0]) == 1 else None
-    if not isinstance(name, Const):
-        return UNKNOWN
-    held = frame.world.scenario.env.get(name.value)
-    if held is None:
-        given = args[1] if len(args) > 1 else keywords.get("default")
-        if given is None:
-            return constant(_read(default, default)) if default else NONE
-        value = next(iter(given)) if len(given) == 1 else None
-        return constant(_read(value.value, default)) if isinstance(value, Const) else given
-    return constant(_read(held, default))
-
-
-def _read(text: Any, kind: str) -> Any:
-    if kind == "false":
-        return str(text).lower() in ("true", "1")
-    return int(text) if kind.isdigit() and str(text).lstrip("-").isdigit() else text
-
-
-def _field(frame: Frame, func: ast.Attribute, target: State, word: str) -> State | None:
-    """`envs.NAME.get()`: the variable of that name, or the default that the field was made with."""
-    held = expressions.evaluate(
-        frame.at(frame.path) if frame.record is None else Frame(frame.world, frame.module, frame.path, frame.locals, frame.owner), func.value
-    )
-    if len(held) != 1:
-        return None
-    (field,) = held
-    if not isinstance(field, Instance) or not any(c and c.node.name in frame.world.config.env_fields for c in frame.world.lineage(field.cls)):
-        return None
-    name = expressions.last_word(func.value)
-    given = frame.world.scenario.env.get(name)
-    if word == "is_set":
-        return constant(given is not None)
-    kind = "false" if "Bool" in field.cls.node.name else "0" if "Int" in field.cls.node.name else ""
-    if given is not None:
-        return constant(_read(given, kind))
-    default = field.args[0] if field.args else UNKNOWN
-    return joined(*(invoke(frame, value, [], {}) if isinstance(value, Function) else one(value) for value in default))
 
 
 def _result(frame: Frame, value: Value, node: ast.Call, args: list[State], keywords: dict[str, State]) -> State:
@@ -119,7 +78,8 @@ def _result(frame: Frame, value: Value, node: ast.Call, args: list[State], keywo
     if isinstance(value, Class):
         if value.node.name in world.config.words("lazy_import"):
             return _lazy(frame, args)
-        return one(Instance(value, tuple(args[:3])))
+        member = any("Enum" in expressions.last_word(base) for base in value.node.bases)  # Backend("triton"): which member is not followed
+        return one(Instance(value, () if member else tuple(args[:3])))
     if isinstance(value, Same):
         return args[0] if args else one(Same())
     if isinstance(value, External):
@@ -194,11 +154,14 @@ def _getattr(frame: Frame, node: ast.Call, args: list[State], asks: bool) -> Sta
 def invoke(frame: Frame, function: Function, args: list[State], keywords: dict[str, State], receiver: State | None = None) -> State:
     """What a function of the package gives for these arguments, run from its source where it is short; no value: it never returns."""
     node, world = function.node, frame.world
-    if len(world.running) >= DEEPEST or isinstance(node, ast.AsyncFunctionDef) or _long(world, node):
+    if len(world.running) >= DEEPEST or isinstance(node, ast.AsyncFunctionDef):
+        return UNKNOWN
+    body, whole = _answering(world, node)
+    if not body:
         return UNKNOWN
     if not all(expressions.last_word(d.func if isinstance(d, ast.Call) else d) in _WRAPPERS for d in node.decorator_list):
         return UNKNOWN
-    given = [receiver or UNKNOWN, *args] if function.owner is not None and not is_static(node) else args
+    given = [receiver or UNKNOWN, *args] if function.owner is not None and not shapes.is_static(node) else args
     key = (node, tuple(given), tuple(sorted(keywords.items(), key=lambda item: item[0])))
     if key in world.results:
         return world.results[key]
@@ -206,48 +169,41 @@ def invoke(frame: Frame, function: Function, args: list[State], keywords: dict[s
         return UNKNOWN
     world.running.add(key)
     try:
-        inner = Frame(world, function.module, Path(bound(node, given, keywords), NO_FLAGS), scope(node), function.owner)
-        execute.block(inner, node.body)
+        inner = Frame(world, function.module, Path(bound(node, given, keywords), NO_FLAGS), shapes.shape(node).local, function.owner)
+        execute.block(inner, body)
     finally:
         world.running.discard(key)
-    states = [*inner.returned, *([NONE] if inner.path is not None else [])]
+    states = [*inner.returned, *([NONE if whole else UNKNOWN] if inner.path is not None else [])]
     result = joined(*states) if states else frozenset()
     if world.modules.get(function.module) is None or world.modules[function.module].done:
         world.results[key] = result
     return result
 
 
-def _long(world: World, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function does more than answer a question."""
-    if node not in world.long:
+def _answering(world: World, node: ast.FunctionDef) -> tuple[list[ast.stmt], bool]:
+    """What of a function is run to know what it gives, and whether that is all: of one that does more than answer a question, the guards it begins with."""
+    if node not in world.answering:
         lines = (node.end_lineno or 0) - node.body[0].lineno
-        loops = (ast.Yield, ast.YieldFrom, ast.For, ast.While)
-        world.long[node] = lines > _LONGEST or any(isinstance(part, loops) for part in ast.walk(node))
-    return world.long[node]
+        if shapes.yields(node):
+            world.answering[node] = [], False
+        elif lines > _LONGEST or shapes.loops(node):
+            guards = list(itertools.takewhile(_is_guard, node.body))
+            world.answering[node] = guards if any(isinstance(part, ast.If) for part in guards) else [], False
+        else:
+            world.answering[node] = node.body, True
+    return world.answering[node]
 
 
-def is_static(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether the method takes no instance."""
-    return any(expressions.last_word(decorator) == "staticmethod" for decorator in node.decorator_list)
-
-
-def parameters(arguments: ast.arguments) -> set[str]:
-    """The names of all parameters."""
-    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *(a for a in (arguments.vararg, arguments.kwarg) if a)]
-    return {argument.arg for argument in named}
-
-
-def scope(node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
-    """The names local to the function."""
-    outer = {name for part in ast.walk(node) if isinstance(part, (ast.Global, ast.Nonlocal)) for name in part.names}
-    return frozenset((assigning.assigned(node.body) | parameters(node.args)) - outer)
+def _is_guard(statement: ast.stmt) -> bool:
+    leaves = isinstance(statement, ast.If) and isinstance(statement.body[-1], (ast.Return, ast.Raise)) and len(statement.body) <= 2
+    return leaves or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
 
 
 def bound(node: ast.FunctionDef | ast.AsyncFunctionDef, args: list[State], keywords: dict[str, State]) -> dict[str, State]:
     """Parameters with what is passed; one that is not passed has its default where that is a plain constant."""
     arguments = node.args
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
-    env = dict.fromkeys(parameters(arguments), UNKNOWN)
+    env = dict.fromkeys(shapes.parameters(arguments), UNKNOWN)
     for name, default in [
         *zip(reversed(names), reversed(arguments.defaults), strict=False),
         *zip((a.arg for a in arguments.kwonlyargs), arguments.kw_defaults, strict=True),
@@ -264,8 +220,8 @@ def inner_function(frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef) -
     if frame.record is None or frame.path is None or node in frame.record.ran:
         return
     frame.record.ran.add(node)
-    around = forked(frame.path, dict.fromkeys(parameters(node.args), UNKNOWN))
-    inner = Frame(frame.world, frame.module, around, scope(node) | (frame.locals or frozenset()), frame.owner, frame.record, frame.catching)
+    around = forked(frame.path, dict.fromkeys(shapes.parameters(node.args), UNKNOWN))
+    inner = Frame(frame.world, frame.module, around, shapes.shape(node).local | (frame.locals or frozenset()), frame.owner, frame.record, frame.catching)
     execute.block(inner, node.body)
 
 
@@ -274,6 +230,7 @@ def names_passed(frame: Frame, call: ast.Call) -> dict[str, str]:
     for value in expressions.evaluate(frame, call.func):
         if isinstance(value, Function):
             names = [a.arg for a in (*value.node.args.posonlyargs, *value.node.args.args)]
+            names = names[1:] if value.owner is not None and not shapes.is_static(value.node) else names
             given = [*zip(names, call.args, strict=False), *((k.arg or "", k.value) for k in call.keywords)]
             return {parameter: node.id for parameter, node in given if isinstance(node, ast.Name) and node.id in (frame.locals or ())}
     return {}
@@ -287,8 +244,9 @@ def inlined(frame: Frame, test: ast.expr) -> tuple[Frame, ast.expr] | None:
         if isinstance(value, Function):
             body = [s for s in value.node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
             if len(body) == 1 and isinstance(body[0], ast.Return) and body[0].value is not None:
-                args = [expressions.evaluate(frame, a) for a in test.args]
+                receiver = [_receiver(frame, test) or UNKNOWN] if value.owner is not None and not shapes.is_static(value.node) else []
+                args = [*receiver, *(expressions.evaluate(frame, a) for a in test.args)]
                 keywords = {k.arg or "**": expressions.evaluate(frame, k.value) for k in test.keywords}
                 env = bound(value.node, args, keywords)
-                return Frame(frame.world, value.module, Path(env, NO_FLAGS), scope(value.node)), body[0].value
+                return Frame(frame.world, value.module, Path(env, NO_FLAGS), shapes.shape(value.node).local, value.owner), body[0].value
     return None

@@ -29,6 +29,9 @@ def branch(frame: Frame, node: ast.expr) -> Outcome:
     if isinstance(node, ast.Compare):  # a chain of comparisons: not decided
         expressions.parts(frame, node)
         return forked(path), forked(path)
+    told = comparing.asked(frame, node)
+    if told is not None:
+        return told
     state = expressions.evaluate(frame, node)
     inner = calls.inlined(frame, node) if isinstance(node, ast.Call) and (len(state) != 1 or state == UNKNOWN) else None
     if inner is not None and len(frame.world.running) < 3:
@@ -57,9 +60,25 @@ def _split(frame: Frame, path: Path, node: ast.expr, state: State) -> Outcome:
             continue
         plain = kept == UNKNOWN and name.isidentifier()
         narrowed = {name: kept} if name and kept != state else {name: SOMETHING} if name and truth and kept == UNKNOWN else {name: FALSY} if plain else {}
-        flags = [comparing.truth_of_flag(frame, value, truth) if isinstance(value, Flag) else NO_FLAGS for value in kept]
-        outcomes.append(forked(path, narrowed, min(flags, key=len)))
+        narrowed = narrowed | _alike(frame, path, name, truth) if name else narrowed
+        asked = [comparing.truth_of_flag(frame, value, truth) if isinstance(value, Flag) else NO_FLAGS for value in kept]
+        flags = [needs for needs in asked if needs is not None]
+        outcomes.append(forked(path, narrowed, min(flags, key=len)) if flags else None)
     return outcomes[0], outcomes[1]
+
+
+def _alike(frame: Frame, path: Path, name: str, truth: bool) -> dict[str, State]:
+    """What the truth of a name tells of those that have the same."""
+    text = path.alike.get(name, name)
+    peers = [other for other, same in path.alike.items() if same == text and other != name] + ([text] if text != name else [])
+    told = {}
+    for peer in peers:
+        state = path.env.get(peer, UNKNOWN)
+        if state == UNKNOWN or any(isinstance(value, Flag) and frame.world.config.flags[value.name].is_switch for value in state):
+            told[peer] = SOMETHING if truth else FALSY
+        else:
+            told[peer] = frozenset(value for value in state if truth in truths(value))
+    return {peer: state for peer, state in told.items() if state}
 
 
 def _branch_bool(frame: Frame, node: ast.BoolOp) -> Outcome:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable
 
-from harness.offline.symbols import assigning, calls, conditions, expressions, importing
+from harness.offline.symbols import assigning, calls, conditions, expressions, importing, shapes
 from harness.offline.symbols.frames import Frame, Path, forked
-from harness.offline.symbols.values import NONE, UNBOUND, UNKNOWN, Class, Function, one
+from harness.offline.symbols.values import NONE, UNBOUND, UNKNOWN, Class, Function, one, truths
 
 _IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", ""})
 _CATCHES = {
@@ -46,6 +46,19 @@ def _assign(frame: Frame, node: ast.Assign) -> None:
     state = expressions.evaluate(frame, node.value)
     for target in node.targets:
         assigning.bind(frame, target, state, node.value)
+    if frame.locals is not None and frame.path is not None and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        same = _same_truth(frame, node.value)
+        if same:
+            frame.path.alike[node.targets[0].id] = same
+
+
+def _same_truth(frame: Frame, node: ast.expr) -> str:
+    """The dotted expression that has the truth of an assigned value: itself, or the one part of an `and` whose others hold."""
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        quiet = Frame(frame.world, frame.module, frame.path, frame.locals, frame.owner)
+        open_ = [part for part in node.values if {truth for value in expressions.evaluate(quiet, part) for truth in truths(value)} != {True}]
+        return expressions.dotted(open_[0]) if len(open_) == 1 else ""
+    return expressions.dotted(node) if isinstance(node, ast.Attribute) else ""
 
 
 def _annotated(frame: Frame, node: ast.AnnAssign) -> None:
@@ -70,7 +83,7 @@ def _if(frame: Frame, node: ast.If) -> None:
 
 def _loop(frame: Frame, node: ast.For | ast.AsyncFor | ast.While) -> None:
     assert frame.path is not None
-    for name in assigning.assigned(node.body):
+    for name in shapes.assigned(node.body):
         if name in frame.path.env:
             frame.set(name, UNKNOWN if frame.locals is not None else frame.path.env[name] | UNKNOWN)
     before = forked(frame.path)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import operator
 import re
 from collections.abc import Callable
 from typing import Any
 
-from harness.offline.symbols import assigning, calls, conditions
+from harness.offline.symbols import assigning, calls, conditions, shapes
 from harness.offline.symbols.failing import dereference, failing
 from harness.offline.symbols.frames import NO_FLAGS, Frame, forked
 from harness.offline.symbols.values import (
@@ -30,6 +29,7 @@ from harness.offline.symbols.values import (
     State,
     Unknown,
     Value,
+    combined,
     constant,
     joined,
     one,
@@ -72,9 +72,14 @@ def _constant(frame: Frame, node: ast.Constant) -> State:
 
 
 def _name(frame: Frame, node: ast.Name) -> State:
-    name = node.id
+    state = _held(frame, node)
     if frame.record is not None:
-        frame.record.reach(name, node, frame)
+        frame.record.reach(node.id, node, frame, held=state)
+    return state
+
+
+def _held(frame: Frame, node: ast.Name) -> State:
+    name = node.id
     if frame.path is not None and name in frame.path.env:
         state = frame.world.resolved(frame.path.env[name])
         if state == UNBOUND and frame.path.env[name] != UNBOUND:  # an import inside the function, of a name that is not there
@@ -102,7 +107,7 @@ def _from_here(frame: Frame, name: str, state: State) -> State:
 def _attribute(frame: Frame, node: ast.Attribute) -> State:
     base = evaluate(frame, node.value)
     if frame.record is not None:
-        frame.record.reach(node.attr, node, frame)
+        frame.record.reach(node.attr, node, frame, base=base)
     text = dotted(node)
     if frame.path is not None and text in frame.path.env:
         return frame.world.resolved(frame.path.env[text])
@@ -173,27 +178,8 @@ def _bool_value(frame: Frame, node: ast.BoolOp) -> State:
     return joined(*found)
 
 
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.BitOr: operator.or_,
-    ast.BitAnd: operator.and_,
-}
-
-
 def _binary(frame: Frame, node: ast.BinOp) -> State:
-    left, right = evaluate(frame, node.left), evaluate(frame, node.right)
-    work = _OPERATORS.get(type(node.op))
-    numbers = [[value.value if isinstance(value, Const) and isinstance(value.value, int) else None for value in side] for side in (left, right)]
-    if work is None or not left or not right or any(None in side for side in numbers):
-        return UNKNOWN
-    try:
-        return joined(*(constant(work(a, b)) for a in numbers[0] for b in numbers[1]))
-    except (ArithmeticError, TypeError, ValueError):
-        return UNKNOWN
+    return combined(type(node.op), evaluate(frame, node.left), evaluate(frame, node.right))
 
 
 def _sequence(frame: Frame, node: ast.Tuple | ast.List | ast.Set) -> State:
@@ -249,7 +235,7 @@ def _inner_scope(frame: Frame, node: ast.expr) -> State:
         return UNKNOWN
     names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     if isinstance(node, ast.Lambda):
-        names |= calls.parameters(node.args)
+        names |= shapes.parameters(node.args)
     inner = frame.at(forked(frame.path, dict.fromkeys(names, UNKNOWN)))
     if isinstance(node, ast.Lambda):
         evaluate(inner, node.body)

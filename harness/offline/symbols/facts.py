@@ -22,6 +22,7 @@ _PLATFORM: dict[str, Any] = {
     "twin": dict[str, str],
     "answers": dict[str, bool],
     "values": dict[str, Any],
+    "sets": dict[str, str],
     "without": dict[str, dict[str, Any]],
 }
 _CONFIG: dict[str, Any] = {
@@ -33,13 +34,17 @@ _CONFIG: dict[str, Any] = {
     "reference": bool,
     "library": bool,
     "registry": str,
+    "loaded": list[str],
     "env_readers": dict[str, str],
     "env_fields": list[str],
     "idioms": dict[str, Any],
     "flag": dict[str, dict[str, Any]],
 }
-_IDIOMS: dict[str, Any] = {"lazy_import": list[str], "registries": dict[str, str], "greedy": list[str], "draws": list[str]}
-_FLAG: dict[str, Any] = {"option": str, "names": list[str], "default": dict[str, list[Any]], "foreign": dict[str, list[Any]]}
+_IDIOMS: dict[str, Any] = {
+    **dict.fromkeys(("lazy_import", "greedy", "draws", "version_checks", "arguments"), list[str]),
+    "registries": dict[str, str],
+}
+_FLAG: dict[str, Any] = {"option": str, "names": list[str], "classes": list[str], "default": dict[str, list[Any]], "foreign": dict[str, list[Any]]}
 
 
 @dataclass(frozen=True)
@@ -62,12 +67,26 @@ class Scenario:
 
 @dataclass(frozen=True)
 class ServerFlag:
-    """A server flag: how a user gives it, by which attribute names the code reads it, and what it is by itself, a platform."""
+    """A server flag: how a user gives it, by which attribute names the code reads it, and what it is by itself, a platform.
+
+    classes    enumerations whose members are the flag's values, by value or by name
+    """
 
     option: str
     names: tuple[str, ...]
     default: Mapping[str, tuple[Any, ...]]
     foreign: Mapping[str, tuple[Any, ...]]
+    classes: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> list[Any]:
+        """All values that the facts name."""
+        return [value for lists in (self.default, self.foreign) for values in lists.values() for value in values]
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is on or off and nothing else."""
+        return all(isinstance(value, bool) for value in self.values)
 
     def told(self, value: object, platform: str) -> frozenset[str] | None:
         """What a user must give for the flag to have the value: nothing by itself, the option, or None: nobody has it there."""
@@ -87,6 +106,7 @@ class Config:
     scenarios: tuple[str, ...]
     reference: bool = True
     registry: str = ""
+    loaded: tuple[str, ...] = ()
     library: bool = False
     env_readers: Mapping[str, str] = field(default_factory=dict)
     env_fields: tuple[str, ...] = ()
@@ -97,6 +117,10 @@ class Config:
     def flag_of(self, attribute: str) -> str | None:
         """The flag that an attribute of this name reads."""
         return next((name for name, flag in self.flags.items() if attribute in flag.names), None)
+
+    def flag_of_class(self, name: str) -> str | None:
+        """The flag whose values are the members of an enumeration."""
+        return next((flag for flag, facts in self.flags.items() if name in facts.classes), None)
 
     def words(self, idiom: str) -> frozenset[str]:
         return frozenset(self.idioms.get(idiom, ()))
@@ -135,7 +159,7 @@ def _scenario(raw: Mapping[str, Any], facts: Mapping[str, Any]) -> Scenario:
         platform=raw["platform"],
         why=raw.get("why", ""),
         reference=facts.get("reference", ""),
-        env=raw.get("env", {}),
+        env={**facts.get("sets", {}), **raw.get("env", {})},
         answers=facts.get("answers", {}),
         values={**facts.get("values", {}), **dict.fromkeys(facts.get("none", ()))},
         absent=frozenset(facts.get("absent", ())) | frozenset(raw.get("absent", ())),
@@ -173,12 +197,12 @@ def load_config(path: Path) -> Config:
     toml.check(str(path), data, _CONFIG, ("package", "scope"))
     toml.check(f"{path} [idioms]", data.get("idioms", {}), _IDIOMS)
     for name, raw in data.get("flag", {}).items():
-        toml.check(f"{path} [flag.{name}]", raw, _FLAG, ("option", "names", "default"))
+        toml.check(f"{path} [flag.{name}]", raw, _FLAG, ("option", "default"))
     for flag in data.get("idioms", {}).get("registries", {}).values():
         if flag not in data.get("flag", {}):
             raise UsageError(f"{path} [idioms]: registries names no flag {flag!r}; nearest: {', '.join(nearest(flag, data.get('flag', {}))) or 'none'}")
     flags = {
-        name: ServerFlag(raw["option"], tuple(raw["names"]), _tuples(raw["default"]), _tuples(raw.get("foreign", {})))
+        name: ServerFlag(raw["option"], tuple(raw.get("names", ())), _tuples(raw["default"]), _tuples(raw.get("foreign", {})), tuple(raw.get("classes", ())))
         for name, raw in data.get("flag", {}).items()
     }
     return Config(
@@ -190,6 +214,7 @@ def load_config(path: Path) -> Config:
         reference=data.get("reference", True),
         library=data.get("library", False),
         registry=data.get("registry", ""),
+        loaded=tuple(data.get("loaded", ())),
         env_readers=data.get("env_readers", {}),
         env_fields=tuple(data.get("env_fields", ())),
         idioms=data.get("idioms", {}),

@@ -16,7 +16,7 @@ _CAUGHT = {
 }
 
 
-def failing(frame: Frame, node: ast.expr, symbol: str, failure: str) -> State:
+def failing(frame: Frame, node: ast.expr | ast.stmt, symbol: str, failure: str) -> State:
     """Records a use that fails, and goes on as if it had not, so that further ones on the path are found too."""
     if frame.record is not None and frame.path is not None:
         caught = any(kinds & _CAUGHT[failure] for kinds in frame.catching)

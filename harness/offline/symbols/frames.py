@@ -16,10 +16,14 @@ NO_FLAGS: Flags = frozenset()
 
 
 class Path(NamedTuple):
-    """One way through the code: the names known on it, and the server flags it needs that a server does not set by itself."""
+    """One way through the code: the names known on it, and the server flags it needs that a server does not set by itself.
+
+    alike    local names by the expression that has the same truth: what a test tells of one it tells of the other
+    """
 
     env: dict[str, State]
     flags: Flags
+    alike: dict[str, str] = {}
 
 
 class Use(NamedTuple):
@@ -35,11 +39,12 @@ class Use(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Where a word was reached as a name or an attribute."""
+    """Where a word was reached: as a name that holds `held`, or as an attribute of something that is `base`; both None in an import."""
 
     line: int
     flags: Flags
-    caught: bool
+    held: State | None = None
+    base: State | None = None
 
 
 @dataclass
@@ -52,8 +57,8 @@ class Record:
     ran: set[ast.AST] = field(default_factory=set)
     returns: bool = True
 
-    def reach(self, word: str, node: ast.expr, frame: Frame) -> None:
-        self.seen.setdefault(word, []).append(Seen(node.lineno, frame.path.flags if frame.path else NO_FLAGS, bool(frame.catching)))
+    def reach(self, word: str, node: ast.expr | ast.stmt, frame: Frame, held: State | None = None, base: State | None = None) -> None:
+        self.seen.setdefault(word, []).append(Seen(node.lineno, frame.path.flags if frame.path else NO_FLAGS, held, base))
 
 
 @dataclass
@@ -78,9 +83,12 @@ class Frame:
     def set(self, name: str, state: State) -> None:
         if self.path is not None:
             self.path.env[name] = state
-            stale = [key for key in self.path.env if key.startswith(name + ".")]
+            start = name + "."
+            stale = [key for key in self.path.env if key.startswith(start)]
             for key in stale:
                 del self.path.env[key]
+            for other in [other for other, text in self.path.alike.items() if name in (other, text) or text.startswith(start)]:
+                del self.path.alike[other]
 
     def merge(self, paths: list[Path | None]) -> Path | None:
         """What holds after any of the paths; flags are needed only where every path needs some."""
@@ -96,7 +104,8 @@ class Frame:
                 env[name] = joined(UNBOUND, *states)
             elif name in self.locals:
                 env[name] = met(*states)
-        return Path(env, min((path.flags for path in live), key=lambda flags: (len(flags), sorted(flags))))
+        alike = {name: text for name, text in live[0].alike.items() if all(path.alike.get(name) == text for path in live[1:])}
+        return Path(env, min((path.flags for path in live), key=lambda flags: (len(flags), sorted(flags))), alike)
 
     def stop(self, error: str = "") -> None:
         """Ends the path; with an error, a handler around it may go on from here."""
@@ -107,4 +116,4 @@ class Frame:
 
 def forked(path: Path, narrowed: dict[str, State] | None = None, flags: Flags = NO_FLAGS) -> Path:
     """A copy of the path with further knowledge."""
-    return Path({**path.env, **(narrowed or {})}, path.flags | flags)
+    return Path({**path.env, **(narrowed or {})}, path.flags | flags, dict(path.alike))

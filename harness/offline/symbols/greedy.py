@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.offline.symbols import calls, conditions, expressions, uses
+from harness.offline.symbols import calls, conditions, expressions, shapes, uses
 from harness.offline.symbols.chains import Callers
 from harness.offline.symbols.frames import NO_FLAGS, Frame, Path
 from harness.offline.symbols.uses import Place
@@ -74,8 +74,8 @@ def _words(body: list[ast.stmt]) -> set[str]:
 
 def _open(world: World, place: Place, test: ast.expr) -> set[str]:
     """The conditions, any of which makes the test hold, that the scenario leaves open; `always` where one of them holds in any case."""
-    env: dict[str, State] = dict.fromkeys(calls.parameters(place.node.args), UNKNOWN)
-    frame = Frame(world, place.module, Path(env, NO_FLAGS), calls.scope(place.node))
+    env: dict[str, State] = dict.fromkeys(shapes.parameters(place.node.args), UNKNOWN)
+    frame = Frame(world, place.module, Path(env, NO_FLAGS), shapes.shape(place.node).local)
     return _disjuncts(frame, _definition(place, test), 0)
 
 

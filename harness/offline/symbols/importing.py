@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 
+from harness.offline.symbols.failing import failing
 from harness.offline.symbols.frames import Frame
 from harness.offline.symbols.values import UNBOUND, Module, Ref, one
 
 
 def plain(frame: Frame, node: ast.Import) -> None:
     for alias in node.names:
-        if not _found(frame, alias.name):
+        if not _found(frame, node, alias.name):
             return
         top = alias.name.split(".")[0]
         named = alias.name if alias.asname else top
@@ -19,7 +20,7 @@ def plain(frame: Frame, node: ast.Import) -> None:
 
 def from_module(frame: Frame, node: ast.ImportFrom) -> None:
     source = frame.world.tree.absolute(frame.module, node.module, node.level)
-    if source == "__future__" or not _found(frame, source):
+    if source == "__future__" or not _found(frame, node, source):
         return
     inside = source.split(".")[0] == frame.world.tree.package
     for alias in node.names:
@@ -34,13 +35,17 @@ def from_module(frame: Frame, node: ast.ImportFrom) -> None:
             frame.set(alias.asname or alias.name, one(Ref(source, alias.name)))
 
 
-def _found(frame: Frame, module: str) -> bool:
+def _found(frame: Frame, node: ast.stmt, module: str) -> bool:
     """Whether the import goes through; where it does not, the path ends in ImportError."""
     world = frame.world
     good = world.present(module)
-    if good and frame.catching and module in world.tree.paths and module.split(".")[0] == world.tree.package:
-        good = not world.names(module).fails  # whether a module imports is asked only where somebody would notice
+    if good and module in world.tree.paths:
+        stopped = world.stops.plain if frame.locals is None else world.stops.all
+        good = module not in stopped and not (frame.catching and world.names(module).fails)  # the second is asked only where somebody would notice
     if not good:
+        if frame.record is not None:
+            frame.record.reach(module.rpartition(".")[2], node, frame)
+        failing(frame, node, module, "ImportError")
         frame.stop("ImportError")
     return good
 

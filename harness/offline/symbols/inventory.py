@@ -20,6 +20,7 @@ class Spec:
     module: str
     line: int
     devices: frozenset[str]
+    targets: tuple[str, ...] = ()
 
 
 def specs(tree: Tree, root: str) -> list[Spec]:
@@ -41,6 +42,12 @@ def one_sided(found: list[Spec], platform: str, reference: str) -> list[Spec]:
     return sorted(lone, key=lambda spec: spec.op)
 
 
+def targets_elsewhere(found: list[Spec], platform: str) -> frozenset[str]:
+    """The functions, as `module:name`, that are registered for other devices and not for the platform."""
+    here = {target for spec in found if not spec.devices or platform.upper() in spec.devices for target in spec.targets}
+    return frozenset(target for spec in found for target in spec.targets) - here
+
+
 def _of_module(tree: Tree, module: str) -> Iterator[Spec]:
     syntax = tree.syntax(module)
     if syntax is None:
@@ -52,8 +59,9 @@ def _of_module(tree: Tree, module: str) -> Iterator[Spec]:
         if isinstance(node, ast.Call) and _last(node.func) == "KernelSpec":
             given = {keyword.arg: keyword.value for keyword in node.keywords}
             backend = _last(given.get("backend")) or ast.unparse(given["backend"]) if "backend" in given else ""
+            targets = tuple(_texts(given.get("target"), loops))
             for op in _texts(given.get("op"), loops):
-                yield Spec(op, backend, module, node.lineno, frozenset(_devices(given.get("capabilities"), constants)))
+                yield Spec(op, backend, module, node.lineno, frozenset(_devices(given.get("capabilities"), constants)), targets)
 
 
 def _loops(syntax: ast.Module, constants: dict[str, ast.expr]) -> dict[str, list[str]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from harness.offline.symbols import uses
-from harness.offline.symbols.chains import Callers
+from harness.offline.symbols import passing, uses
+from harness.offline.symbols.chains import Callers, Way
 from harness.offline.symbols.facts import Config, Scenario
 from harness.offline.symbols.frames import NO_FLAGS, Flags, Use
 from harness.offline.symbols.tree import Tree
@@ -66,15 +66,31 @@ class Scan:
             found += self._at_the_top(module)
             for place in uses.suspects(self.world, module):
                 found += self._of(place)
-        return sorted(found)
+        return sorted([*found, *self._stopped(modules)])
+
+    def _stopped(self, modules: list[str]) -> list[Hit]:
+        """The modules whose import ends in ImportError, and with it that of a module that is loaded by name, or what a function outside these modules does."""
+        stops, found, inside = self.world.stops.all, {}, set(modules)
+        for module in sorted(stops):
+            last, chain = self.world.stops.origin(module)
+            if last not in inside or last in found or (self.other is not None and last in self.other.stops.all):
+                continue
+            way = Way((), NO_FLAGS) if self.config.loaded and module.startswith(self.config.loaded) else self.callers.way_to_import(module, inside)
+            if way is not None:
+                use = Use(stops[last].line, 0, stops[last].target, "ImportError", way.flags, False, "")
+                found[last] = self._hit(last, "<module>", use, way.flags, (*way.chain, *chain))
+        return list(found.values())
 
     def _of(self, place: uses.Place) -> list[Hit]:
         """The hits of one function: uses that no handler takes, on a way that the scenario reaches, with what its callers pass."""
-        failing = self._failing(uses.run(self.world, place).uses.values(), place)
-        way = self.callers.way(place) if failing else None
-        if way is None:
+        met = [use for use in uses.run(self.world, place).uses.values() if not use.caught]
+        way = self.callers.way(place) if met else None
+        failing = self._failing(met, place) if way is not None else []
+        if way is None or not failing:
             return []
-        given = self.callers.arguments(place)
+        given = passing.arguments(self.callers, place)
+        if given is None:
+            return []
         if given:
             failing = self._failing(uses.run(self.world, place, given).uses.values(), place)
         return [self._hit(place.module, place.qualname, use, use.flags | way.flags, way.chain) for use in failing]

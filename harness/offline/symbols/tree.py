@@ -25,7 +25,9 @@ class Tree:
         self.root, self.package, self._leave = root, package, tuple(leave)
         self._trees: dict[str, ast.Module | None] = {}
         self._texts: dict[str, str] = {}
+        self._defined: dict[str, frozenset[str]] = {}
         self._plain: dict[str, frozenset[str]] = {}
+        self._set_by_name: dict[str, bool] = {}
         self._loaded: dict[str, frozenset[str]] = {}
 
     @cached_property
@@ -82,19 +84,21 @@ class Tree:
     def changed(self, module: str, text: str) -> Iterator[None]:
         """The tree with another text of one module, for as long as the block runs; its words' index stays that of the files."""
         kept = self.text(module), self._trees.get(module)
+        self._forget(module)
         self._texts[module] = text
-        self._trees.pop(module, None)
-        self._plain.pop(module, None)
-        self._loaded.pop(module, None)
         try:
             yield
         finally:
+            self._forget(module)
             self._texts[module] = kept[0]
-            self._trees.pop(module, None)
-            self._plain.pop(module, None)
-            self._loaded.pop(module, None)
             if kept[1] is not None:
                 self._trees[module] = kept[1]
+
+    def _forget(self, module: str) -> None:
+        """Drops what was worked out from a module's text."""
+        for held in (self._trees, self._defined, self._plain, self._loaded):
+            held.pop(module, None)
+        self._set_by_name.clear()
 
     def loaded(self, module: str) -> frozenset[str]:
         """The names that functions of the module take for globals."""
@@ -110,10 +114,21 @@ class Tree:
 
     def plainly_defines(self, module: str, name: str) -> bool:
         """Whether `name` is a function or class at the top of the module, bound nowhere else: told from the text alone."""
+        if module not in self._defined:
+            self._defined[module] = frozenset(_DEFINED.findall(self.text(module)))
+        if name not in self._defined[module]:
+            return False
         if module not in self._plain:
             text = self.text(module)
-            self._plain[module] = frozenset(_DEFINED.findall(text)) - frozenset(_REBOUND.findall(text)) - frozenset(_RENAMED.findall(text))
+            self._plain[module] = self._defined[module] - frozenset(_REBOUND.findall(text)) - frozenset(_RENAMED.findall(text))
         return name in self._plain[module]
+
+    def sets_by_name(self, name: str) -> bool:
+        """Whether anything in the package passes an argument of that name or assigns an attribute of it."""
+        if name not in self._set_by_name:
+            pattern = re.compile(rf"\.{re.escape(name)}\s*=[^=]|[(,]\s*{re.escape(name)}\s*=[^=]")
+            self._set_by_name[name] = any(pattern.search(self.text(module)) for module in self.mentions(name))
+        return self._set_by_name[name]
 
     def mentions(self, word: str) -> list[str]:
         """The modules, left out ones apart, whose text has the word."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.offline.symbols import assigning, calls, execute
+from harness.offline.symbols import execute, shapes
 from harness.offline.symbols.frames import NO_FLAGS, Frame, Path, Record
 from harness.offline.symbols.tree import functions, statements
 from harness.offline.symbols.values import UNBOUND, UNKNOWN, Broken, Class, External, Instance, Module, Ref, State, bad, one, usable
@@ -29,14 +29,14 @@ class Place:
 
 def places(world: World, module: str) -> list[Place]:
     """The functions of a module that exist in the scenario: those whose definition was reached."""
-    syntax = world.tree.syntax(module)
+    syntax, names = world.tree.syntax(module), world.names(module)
     if syntax is None:
         return []
-    reached = world.names(module).reached
-    found = []
-    for qualname, node, owner in functions(syntax):
-        if (owner or node).lineno in reached or _lines(owner or node) & reached:
-            found.append(Place(module, qualname, node, owner))
+    found = world.places.get(module)
+    if found is None:
+        found = [Place(module, *parts) for parts in functions(syntax) if _lines(parts[2] or parts[1]) & names.reached]
+        if names.done:
+            world.places[module] = found
     return found
 
 
@@ -52,14 +52,14 @@ def run(world: World, place: Place, given: dict[str, State] | None = None) -> Re
     kept = None if given else world.runs.get(place.node)
     if kept is None:
         cls = Class(place.module, place.owner) if place.owner is not None else None
-        env = dict.fromkeys(calls.parameters(place.node.args), UNKNOWN) | (given or {})
+        env = dict.fromkeys(shapes.parameters(place.node.args), UNKNOWN) | (given or {})
         first = next(iter([*place.node.args.posonlyargs, *place.node.args.args]), None)
-        if cls is not None and first is not None and not calls.is_static(place.node):
+        if cls is not None and first is not None and not shapes.is_static(place.node):
             env[first.arg] = one(cls) if _is_class_method(place.node) else one(Instance(cls))
         kept = Record()
         if not given:
             world.runs[place.node] = kept
-        frame = Frame(world, place.module, Path(env, NO_FLAGS), calls.scope(place.node), cls, kept)
+        frame = Frame(world, place.module, Path(env, NO_FLAGS), shapes.shape(place.node).local, cls, kept)
         execute.block(frame, place.node.body)
         kept.returns = frame.path is not None or bool(frame.returned)
     return kept
@@ -84,14 +84,14 @@ class _Doubts:
         self.world, self.module = world, module
         syntax = world.tree.syntax(module)
         self.body = list(statements(syntax.body)) if syntax else []
-        bound = {name for name in assigning.assigned(syntax.body if syntax else []) if "." not in name}
+        bound = {name for name in shapes.assigned(syntax.body if syntax else []) if "." not in name}
         self.names = {name for name in bound if bad(world.lookup(module, name))}
         self.names |= {name for name in world.tree.loaded(module) - bound if world.lookup(module, name) == UNBOUND}
 
     def lines(self) -> list[int]:
         """The numbers of those lines, sorted."""
         words = self.names | set(self._held_by_self())
-        found = {node.lineno for node in self.body if isinstance(node, ast.ImportFrom) and self._import(node)}
+        found = {node.lineno for node in self.body if isinstance(node, (ast.Import, ast.ImportFrom)) and self._import(node)}
         patterns = [r"\b(?:" + "|".join(sorted(map(re.escape, words))) + r")\b"] if words else []
         patterns += [rf"\btorch\.ops\.{package}\.\w+" for package in self.world.scenario.registered]
         text = self.world.tree.text(self.module)
@@ -102,10 +102,10 @@ class _Doubts:
     def _held_by_self(self) -> Iterator[str]:
         """Attributes that a method sets to a global which fails here."""
         for node in self.body if self.names else ():
-            if isinstance(node, ast.Assign) and any(isinstance(n, ast.Name) and n.id in self.names for n in ast.walk(node.value)):
-                for target in node.targets:
-                    if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
-                        yield target.attr
+            if isinstance(node, ast.Assign):
+                own = [target.attr for target in node.targets if isinstance(target, ast.Attribute) and _is_self(target.value)]
+                if own and any(isinstance(n, ast.Name) and n.id in self.names for n in ast.walk(node.value)):
+                    yield from own
 
     def _lacks(self, base: str, name: str) -> bool:
         held = self.world.names(self.module).env.get(base)
@@ -118,16 +118,29 @@ class _Doubts:
             return bad(self.world.member(value.name, name))
         return isinstance(value, External) and value.path in self.world.scenario.registered and bad(self.world.external(f"{value.path}.{name}"))
 
-    def _import(self, node: ast.ImportFrom) -> bool:
+    def _import(self, node: ast.Import | ast.ImportFrom) -> bool:
+        if isinstance(node, ast.Import):
+            return bool(node.col_offset) and any(self._absent(alias.name) for alias in node.names)
         source = self.world.tree.absolute(self.module, node.module, node.level)
+        if node.col_offset and self._absent(source):
+            return True
         if source.split(".")[0] == self.world.tree.package:
             return source in self.world.tree.paths and any(bad(self.world.resolved(one(Ref(source, a.name)))) for a in node.names if a.name != "*")
         return source.split(".")[0] in self.world.scenario.registered
 
+    def _absent(self, module: str) -> bool:
+        return not self.world.present(module) or module in self.world.stops.all
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
 
 def works_in(other: World, symbol: str) -> bool:
-    """Whether the symbol, `module:name` or a dotted path of another package, is bound and not None in the other scenario."""
+    """Whether the symbol, `module:name`, a module or a dotted path of another package, is bound and not None in the other scenario."""
     module, colon, name = symbol.partition(":")
+    if not colon and module in other.tree.paths:
+        return module not in other.stops.all
     if not colon:
         return not any(isinstance(value, Broken) for value in other.external(symbol))
     state: State = other.member(module, name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,9 +93,10 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """The value of a server flag that the facts describe."""
+    """The value of a server flag that the facts describe; `among`: one of these, where a test said so."""
 
     name: str
+    among: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +171,26 @@ def truths(value: Value) -> set[bool]:
     if isinstance(value, Nothing):
         return {False}
     return {True, False} if isinstance(value, (Unknown, Flag, Unbound, Ref)) else {True}
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.BitOr: operator.or_,
+    ast.BitAnd: operator.and_,
+}
+
+
+def combined(kind: type[ast.operator], left: State, right: State) -> State:
+    """What an operator makes of whole numbers, where both sides are known."""
+    work = _OPERATORS.get(kind)
+    numbers = [[value.value if isinstance(value, Const) and isinstance(value.value, int) else None for value in side] for side in (left, right)]
+    if work is None or not left or not right or any(None in side for side in numbers):
+        return UNKNOWN
+    try:
+        return joined(*(constant(work(a, b)) for a in numbers[0] for b in numbers[1]))
+    except (ArithmeticError, TypeError, ValueError):
+        return UNKNOWN

@@ -6,15 +6,23 @@ import ast
 import builtins
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from harness.offline.symbols import attributes, execute, expressions
 from harness.offline.symbols.facts import Config, Scenario
 from harness.offline.symbols.frames import NO_FLAGS, Frame, Path, Record
+from harness.offline.symbols.refused import with_refused
+from harness.offline.symbols.stopping import Stops
 from harness.offline.symbols.tree import Tree, statements
 from harness.offline.symbols.values import UNBOUND, UNKNOWN, Broken, Class, External, Function, Module, Nothing, Ref, State, either, joined, one
 
+if TYPE_CHECKING:
+    from harness.offline.symbols.uses import Place
+
 # what can bind names of a module that no statement of it names
 _DYNAMIC = re.compile(r"globals\(\)(?:\[[^\]]*\]\s*=[^=]|\.update|\.setdefault)|setattr\(sys\.modules|(?<![\w.])exec\(|^def __getattr__", re.MULTILINE)
+
+_DYNAMIC_PARTS = ("globals()", "setattr(sys.modules", "exec(", "def __getattr__")  # one of them is in every match: far quicker to look for
 
 
 @dataclass
@@ -40,8 +48,8 @@ class World:
     """Evaluates the modules of a tree under a scenario, each once, when it is first asked for."""
 
     def __init__(self, tree: Tree, scenario: Scenario, config: Config) -> None:
-        self.tree, self.scenario, self.config = tree, scenario, config
-        self._needs_absent = re.compile(rf"^(?:import|from) (?:{'|'.join(map(re.escape, sorted(scenario.absent))) or '$.'})\b", re.MULTILINE)
+        self.tree, self.scenario, self.config = tree, scenario, with_refused(tree, scenario, config)
+        self.stops = Stops(self)
         self.modules: dict[str, Names] = {}
         self.classes: dict[ast.ClassDef, dict[str, State]] = {}
         self.attributes: dict[tuple[ast.ClassDef, str], State] = {}
@@ -49,17 +57,18 @@ class World:
         self.running: set[object] = set()
         self.switches: dict[str, State] = {}
         self.ends: dict[ast.FunctionDef | ast.AsyncFunctionDef, dict[str, State] | None] = {}
-        self.long: dict[ast.AST, bool] = {}
+        self.answering: dict[ast.AST, tuple[list[ast.stmt], bool]] = {}
         self.setters: dict[ast.ClassDef, dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]]] = {}
         self.runs: dict[object, Record] = {}
+        self.places: dict[str, list[Place]] = {}
 
     def names(self, module: str) -> Names:
         """The module's names, evaluated if they were not yet; a module in evaluation (a cycle of imports) gives what it has."""
         if module in self.modules:
             return self.modules[module]
         names = self.modules[module] = Names({})
-        if module in self.tree.paths and self._needs_absent.search(self.tree.text(module)):
-            names.fails, names.done = "ImportError", True  # told without parsing: a plain import at the top of the file
+        if module in self.stops.plain:
+            names.fails, names.done = "ImportError", True
             return names
         syntax = self.tree.syntax(module)
         if syntax is None:
@@ -67,7 +76,7 @@ class World:
             names.done = True
             return names
         text = self.tree.text(module)
-        names.dynamic = bool(_DYNAMIC.search(text))
+        names.dynamic = any(part in text for part in _DYNAMIC_PARTS) and bool(_DYNAMIC.search(text))
         names.answers = "\ndef __getattr__" in text
         names.changed = _changed(syntax) if "global " in text else frozenset()
         frame = Frame(self, module, Path(names.env, NO_FLAGS), record=names.record)
@@ -164,8 +173,7 @@ class World:
             isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name) and n.target.id == name for n in cls.node.body
         ):
             return False
-        pattern = re.compile(rf"\.{re.escape(name)}\s*=[^=]|[(,]\s*{re.escape(name)}\s*=[^=]")
-        return any(pattern.search(self.tree.text(module)) for module in self.tree.mentions(name))
+        return self.tree.sets_by_name(name)
 
     def present(self, module: str) -> bool:
         """Whether `import module` finds something: of the package by its files, of others by the facts."""
