@@ -6,6 +6,8 @@ import csv
 import gzip
 import io
 import json
+import os
+import threading
 import tracemalloc
 from pathlib import Path
 
@@ -184,6 +186,12 @@ def test_a_damaged_file_never_ends_in_a_traceback(tmp_path_factory, form, share,
         ("short.csv", b"Name,Duration (ns)\nk\n", "line 2 has 1 fields, the header 2"),
         ("nan.csv", b"Name,Duration (ns)\nk,soon\n", "line 2: ValueError"),
         ("dur.json", b'{"traceEvents": [{"cat": "kernel", "name": "k", "dur": "long"}]}', "event 0 does not read"),
+        ("grid.json", b'[{"cat": "kernel", "name": "k", "dur": 1, "args": {"grid": [[1]]}}]', "event 0 does not read"),
+        ("huge.csv", b"Name,Duration (ns),GrdX\nk,5,inf\n", "line 2: OverflowError"),
+        ("never.csv", b"Name,Duration (ns)\nk,nan\n", "'k' takes nan us"),
+        ("before.json", b'[{"cat": "kernel", "name": "k", "dur": -2}]', "'k' takes -2.0 us"),
+        ("deep.json", b'[{"cat": "kernel", "name": "k", "args": ' + b"[" * 5000 + b"]" * 5000 + b"}]", "nested deeper"),
+        ("bare.json", b'[{"cat": "kernel", "name": "k", "dur": NaN}]', "cut off at byte 44, or an event is no JSON"),
     ],
 )
 def test_a_foreign_file_is_one_line(tmp_path, name, data, words):
@@ -192,6 +200,15 @@ def test_a_foreign_file_is_one_line(tmp_path, name, data, words):
     with pytest.raises(UsageError, match=words) as caught:
         read(path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_byte_order_mark_and_a_pipe_are_read(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(gzip.compress(b"\xef\xbb\xbf" + kineto().encode()),))
+    writer.start()
+    assert read(path).us == pytest.approx(sum(launch.us for launch in RAN))
+    writer.join()
 
 
 def test_memory_does_not_grow_with_the_trace(tmp_path):
