@@ -151,7 +151,7 @@ def test_objects_come_out_whole_whatever_is_in_them_and_wherever_the_stream_is_c
 def test_a_trace_that_is_cut_off_is_said_in_one_line(tmp_path_factory, length):
     path = tmp_path_factory.mktemp("cut") / "t.json"
     path.write_text(kineto()[:length])
-    if length > kineto().rindex('"traceName"') - 20:  # all events are there
+    if length > kineto().rindex("]", 0, kineto().rindex('"traceName"')):  # all events are there
         assert read(path).us == pytest.approx(tally(RAN).us)
         return
     with pytest.raises(UsageError, match=r"broken or no trace|holds no launch") as caught:
