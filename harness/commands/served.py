@@ -95,7 +95,7 @@ def _modes(options: dict[str, Any]) -> list[str]:
 def _numbers(given: tuple[str, ...], option: str, default: int) -> list[int]:
     """Comma-separated numbers of an option, or the default. Raises UsageError."""
     words_given = names(given)
-    if not all(word.isdigit() and int(word) > 0 for word in words_given):
+    if not all(word.isdecimal() and int(word) > 0 for word in words_given):
         raise UsageError(f"{option} takes numbers of at least 1, separated by commas, not {','.join(words_given)!r}")
     return [int(word) for word in words_given] or [default]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from harness.errors import Missing
 
-
 # what a module's own code raises where it does not fit its surroundings, a second import of one that failed too (KeyError); not
 # RuntimeError, which is what devices and compilers raise
 _BROKEN = (AttributeError, KeyError, NameError, OSError, TypeError, ValueError)
