@@ -13,7 +13,7 @@ import click
 from harness import __version__
 from harness.cli_gate import gate
 from harness.cli_offline import codegen, export, observe, power, routes, symbols
-from harness.cli_options import CASES, selecting
+from harness.cli_options import CASES, SEED, selecting
 from harness.cli_refresh import refresh
 from harness.cli_served import served
 from harness.cli_story import story
@@ -36,7 +36,7 @@ def cli() -> None:
 @click.option("--resume", is_flag=True, help="Keep the results already in --results and run what is left (default: start afresh).")
 @click.option("--ledger", help="Ledger file, or 'none' (default: ledger.toml of the cases folder).")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes (default: one a device; on a CPU one a core).")
-@click.option("--seed", default=0, show_default=True, help="Seed of the inputs.")
+@SEED
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds a cell may take, compilers apart.")
 @click.option("--build-timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, help="Seconds a just-in-time build may take.")
 @click.option("--show", default=20, show_default=True, help="How many findings are explained in full.")
@@ -78,7 +78,7 @@ def doctor(**options: Any) -> None:
 @click.argument("cell")
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
 @click.option("--platform", help="cuda, rocm or cpu (default: what the device files show).")
-@click.option("--seed", default=0, show_default=True, help="Seed of the inputs.")
+@SEED
 @click.option("-o", "--output", help="Write the script here (default: print it).")
 def repro(**options: Any) -> None:
     """Write a script that shows CELL's failure by itself."""
@@ -100,7 +100,7 @@ def repro(**options: Any) -> None:
 @click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets {CASES}")
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes at a time (default: one a device; on a CPU one a core).")
-@click.option("--seed", default=0, show_default=True, help="Seed of the inputs.")
+@SEED
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds a value may take, compilers apart.")
 @click.option("--build-timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, help="Seconds a just-in-time build may take.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (default: a table).")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from harness.cli_options import selecting
+from harness.cli_options import SEED, selecting
 
 
 @click.command()
@@ -23,7 +23,7 @@ from harness.cli_options import selecting
 @click.option("--junitxml", metavar="FILE", help="Write JUnit XML there (default: none).")
 @click.option("--ledger", help="Ledger file, or 'none' (default: ledger.toml of the cases folder).")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes (default: one a device; on a CPU one a core).")
-@click.option("--seed", default=0, show_default=True, help="Seed of the inputs.")
+@SEED
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds a cell may take, compilers apart.")
 @click.option("--build-timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, help="Seconds a just-in-time build may take.")
 @click.option("--show", default=20, show_default=True, help="How many wrong cells are explained in full.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from harness.cli_options import CASES
+from harness.cli_options import CASES, SEED
 from harness.cli_story import HEADS, RENORM, STORIES
 from harness.errors import UsageError
 
@@ -34,7 +34,7 @@ from harness.errors import UsageError
 @click.option("--story", type=click.Choice(STORIES), help="Tell this story instead, as kernel-parity story does (default: none).")
 @click.option("--ledger", help="Ledger file, or 'none' (default: ledger.toml of the cases folder).")
 @click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with models.toml, targets.toml, routes.toml and ledger.toml {CASES}")
-@click.option("--seed", default=0, show_default=True, help="Seed of the inputs.")
+@SEED
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=120.0, show_default=True, help="Seconds a cell may take, compilers apart.")
 @click.option("--build-timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, help="Seconds a just-in-time build may take.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (default: a table).")

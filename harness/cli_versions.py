@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from harness.cli_options import SEED
+
 
 @click.command()
 @click.argument("cell")
@@ -26,7 +28,7 @@ import click
 @click.option("--fresh", is_flag=True, help="Run again what is kept in $KERNEL_PARITY_CACHE (default: go on from it; ~/.cache/kernel-parity).")
 @click.option("--platform", help="cuda, rocm or cpu; cpu includes Triton's interpreter (default: what the device files show).")
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only).")
-@click.option("--seed", default=0, show_default=True, help="Seed of the inputs.")
+@SEED
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds a cell may take, compilers apart.")
 @click.option("--build-timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, help="Seconds a just-in-time build may take.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (default: a line a version as it is tried, then the change).")

@@ -184,6 +184,24 @@ def test_the_pages(gate, tmp_path, monkeypatch):
     assert failed == {Q7: "slow", P3: "mismatch"}
 
 
+@pytest.mark.parametrize(
+    ("more", "page", "words"),
+    [
+        (("--results", "r", "--summary", "./r"), "", "--results and --summary are both r"),
+        (("--results", "r", "--summary", "s", "--junitxml", "s"), "", "--summary and --junitxml are both s"),
+        (("--results", "r"), "/nowhere/step.md", "cannot write $GITHUB_STEP_SUMMARY (/nowhere/step.md)"),
+        (("--results", "r", "--seed", str(2**70)), "", "Invalid value for '--seed'"),
+    ],
+)
+def test_outputs_that_cannot_be_are_said_before_anything_runs(typed, monkeypatch, more, page, words):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", page)
+    Path("r").write_text("what was there\n")
+    code, out, err = typed("gate", "--platform", "cpu", "--op", "merge_state", "--provider", "torch_eager", *more)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert words in err
+    assert Path("r").read_text() == "what was there\n"
+
+
 def test_an_expired_entry_of_the_ledger_is_red(gate, tmp_path):
     (tmp_path / "l.toml").write_text('[[entry]]\nop = "greedy"\nprovider = "x"\nstatus = "crash"\nwhy = "known"\nexpires = "2020-01-01"\n')
     code, out, _, _ = gate("--ledger", str(tmp_path / "l.toml"))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from harness.errors import HarnessError, UsageError
 from harness.store.files import write_whole
 from harness.store.results import Result, ResultLog, decode, encode, plain, read
+from harness.store.timing import Timing
 
 
 def result(cell="op[p-a]", **fields):
@@ -51,6 +52,23 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path):
     path = tmp_path / "r.jsonl"
     path.write_bytes(b"{}\n" + encode(result()) + b"\n")
     with pytest.raises(UsageError, match=r"r\.jsonl:1 is not a result line"):
+        list(read(path))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"schema": 99}, "schema 99, and this version reads 1"),
+        ({"status": "great"}, "unknown status 'great'"),
+        ({"timings": [Timing("graph", -5.0, 1, 1, 20, "converged")]}, "a time that is none: median -5.0"),
+        ({"timings": [Timing("eager", 5.0, 1, 1, 20, "converged", control="copy")]}, "a time that is none: control_us 0.0"),
+        ({"timings": [Timing("slowly", 5.0, 1, 1, 20, "converged")]}, "timed by 'slowly'"),
+    ],
+)
+def test_a_line_that_no_run_writes_is_named(tmp_path, fields, words):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(encode(result()) + b"\n" + encode(result(**fields)) + b"\n")
+    with pytest.raises(UsageError, match=f"r.jsonl:2 is not a result line .{words}"):
         list(read(path))
 
 

@@ -185,7 +185,10 @@ def test_without_times_there_is_no_verdict_on_speed():
         (["--model", "gpt-oss", "--attention-backend", "flashmla"], "--attention-backend flashmla does not serve gpt-oss"),
         (["--model", "gpt-oss", "--mode", "prefil"], "unknown mode 'prefil'"),
         (["--model", "gpt-oss", "--platform", "gfx9"], "unknown platform 'gfx9'"),
-        (["--model", "gpt-oss", "--platform", "cpu", "--context", "0"], "--context takes numbers of at least 1"),
+        (["--model", "gpt-oss", "--platform", "cpu", "--context", "0"], "--context takes numbers from 1 to"),
+        (["--model", "gpt-oss", "--platform", "cpu", "--batch", "²"], "--batch takes numbers from 1 to"),
+        (["--model", "gpt-oss", "--platform", "cpu", "--context", "1" * 20], "--context takes numbers from 1 to"),
+        (["--model", "gpt-oss", "--platform", "cpu", "--soft-cap", "nan"], "--soft-cap is a number, 0 for none, not nan"),
         (["--model", "gpt-oss", "--platform", "cpu", "--timing"], "--timing needs a GPU"),
     ],
 )

@@ -36,8 +36,7 @@ def hold(**options: Any) -> int:
     selection = selection_of(options)
     ledger = ledger_of(options["ledger"], selection.cases_dir)
     cells = select(selection)
-    for path in filter(None, (options["summary"], options["junitxml"])):
-        write_whole(Path(path), "")  # what cannot be written is to show before hours of work
+    _writable(options)
     with contextlib.ExitStack() as stack:
         session = stack.enter_context(opened(selection, options))
         bar = _bar(session, cells, selection, options) if selection.machine != "cpu" else None
@@ -51,6 +50,22 @@ def hold(**options: Any) -> int:
     code = code_of([verdict for _, verdict in night.rows]) or int(bool(night.failing or night.blind or night.expired))
     _tell(night, code, options)
     return code
+
+
+def _writable(options: dict[str, Any]) -> None:
+    """What cannot be written is to show before hours of work. Raises UsageError, for one file under two options too."""
+    given = {f"--{name}": Path(options[name]) for name in ("results", "summary", "junitxml") if options[name]}
+    places: dict[Path, str] = {}
+    for option, path in given.items():
+        real = path.resolve()
+        if real in places and not real.is_char_device():
+            raise UsageError(f"{places[real]} and {option} are both {path}: give each a file of its own")
+        places[real] = option
+    for option, path in given.items():
+        if option != "--results":
+            write_whole(path, "")
+    if place := os.environ.get("GITHUB_STEP_SUMMARY"):
+        _append(Path(place), "")
 
 
 def _bar(session: Session, cells: list[Cell], selection: Selection, options: dict[str, Any]) -> Bar:
@@ -111,7 +126,7 @@ def _append(path: Path, page: str) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(page)
     except OSError as error:
-        raise UsageError(f"cannot write $GITHUB_STEP_SUMMARY ({path}): {error.strerror}; the results are kept") from error
+        raise UsageError(f"cannot write $GITHUB_STEP_SUMMARY ({path}): {error.strerror}; set it to a writable file, or unset it") from error
 
 
 def _lines(night: Night) -> Iterator[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from harness.speed.behind import ahead, ratios
 from harness.store.ledger import Verdict
 from harness.store.results import Result, ResultLog
 
+_DIGITS = 9  # of a context or batch; the tables that kernels read are int32
+
 
 @dataclass
 class Point:
@@ -49,6 +52,8 @@ def serve(**options: Any) -> int:
     folder = cases_folder(options["cases_dir"])
     model = find_model(load_models(folder / "models.toml"), options["model"])
     geometry = model.rank(options["tp"])
+    if not math.isfinite(options["soft_cap"]):
+        raise UsageError(f"--soft-cap is a number, 0 for none, not {options['soft_cap']}")
     flags = _flags(options, model.kind)
     modes = _modes(options)
     routed = options["platform"] if options["platform"] in targets_of(folder) else ""
@@ -95,8 +100,8 @@ def _modes(options: dict[str, Any]) -> list[str]:
 def _numbers(given: tuple[str, ...], option: str, default: int) -> list[int]:
     """Comma-separated numbers of an option, or the default. Raises UsageError."""
     words_given = names(given)
-    if not all(word.isdigit() and int(word) > 0 for word in words_given):
-        raise UsageError(f"{option} takes numbers of at least 1, separated by commas, not {','.join(words_given)!r}")
+    if not all(word.isdecimal() and 0 < int(word[: _DIGITS + 1]) < 10**_DIGITS for word in words_given):
+        raise UsageError(f"{option} takes numbers from 1 to {'9' * _DIGITS}, separated by commas, not {','.join(words_given)!r}")
     return [int(word) for word in words_given] or [default]
 
 

@@ -18,7 +18,7 @@ from harness.errors import UsageError
 from harness.speed.names import family as kernel_family
 from harness.store.files import TEMPORARY, write_whole
 from harness.store.results import Result
-from harness.store.timing import HOST_BOUND, Timing
+from harness.store.timing import HOST_BOUND, MODES, Timing
 
 SCHEMA = 1
 _KEY = ("arch", "memory_mib", "compute_partition", "memory_partition", "power_cap_w")  # the last three: AMD
@@ -148,7 +148,7 @@ def _mistake(found: Baseline, path: Path, facts: Mapping[str, str] | None) -> st
         return f"is of the family {found.family}, not {path.stem}"
     for name, cell in found.cells.items():
         times = [cell.accepted, *(us for runs in cell.runs.values() for us in runs)]
-        if cell.mode not in ("graph", "eager") or len(times) < 2 or not all(cell.runs.values()):
+        if cell.mode not in MODES or len(times) < 2 or not all(cell.runs.values()):
             return f"{name} has no runs or an unknown mode {cell.mode!r}"
         if not all(math.isfinite(us) and us > 0 for us in times):
             return f"{name} has a time that is none"

@@ -14,7 +14,7 @@ from types import TracebackType
 import msgspec
 
 from harness.errors import HarnessError, UsageError
-from harness.store.timing import Remedy, Timing
+from harness.store.timing import MODES, Remedy, Timing
 
 SCHEMA = 1
 Figure = float | int | str
@@ -151,7 +151,7 @@ def _end_of_whole_lines(data: bytes) -> int:
 def read(path: Path) -> Iterator[Result]:
     """The results of a log, in order; a torn last line is passed over.
 
-    Raises UsageError for an unreadable file or a broken line before the last.
+    Raises UsageError for an unreadable file, a broken line before the last, and a line that no run of this version writes.
     """
     try:
         data = path.read_bytes()
@@ -160,6 +160,24 @@ def read(path: Path) -> Iterator[Result]:
     lines = data[: _end_of_whole_lines(data)].splitlines()
     for number, line in enumerate(lines, 1):
         try:
-            yield decode(line)
-        except msgspec.DecodeError as error:
+            result = decode(line)
+        except (msgspec.DecodeError, RecursionError) as error:
             raise UsageError(f"{path}:{number} is not a result line ({error}); remove the line or the file") from error
+        if wrong := _mistake(result):
+            raise UsageError(f"{path}:{number} is not a result line ({wrong}); remove the line or the file")
+        yield result
+
+
+def _mistake(result: Result) -> str:
+    """What no run writes, in words, or an empty string: a baseline would take it, and nobody could read that baseline."""
+    if result.schema != SCHEMA:
+        return f"schema {result.schema}, and this version reads {SCHEMA}"
+    if result.status not in STATUSES:
+        return f"unknown status {result.status!r}"
+    for timing in result.timings:
+        if timing.mode not in MODES:
+            return f"timed by {timing.mode!r}, and there are {' and '.join(MODES)}"
+        times = {"median": timing.median, **({"control_us": timing.control_us} if timing.control else {})}
+        if wrong := [f"{name} {us}" for name, us in times.items() if not (math.isfinite(us) and us > 0)]:
+            return f"a time that is none: {wrong[0]}"
+    return ""

@@ -33,8 +33,11 @@ def _arrays(path: Path) -> dict[str, Any]:
 
     try:
         with open(path, "rb") as file:
-            if not file.read(1):
-                raise UsageError(f"{path} is empty; record it again, or give {_KIND}")
+            first = file.read(2)
+        if not first:
+            raise UsageError(f"{path} is empty; record it again, or give {_KIND}")
+        if first != b"PK":
+            raise UsageError(f"{path} holds no traces (it is no archive); give {_KIND}")
         with np.load(path, allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
     except OSError as error:

@@ -24,7 +24,13 @@ class _Event(msgspec.Struct):
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+class _Launched(msgspec.Struct):
+    grid: tuple[int, ...] = ()
+    external: int | None = msgspec.field(default=None, name="External id")
+
+
 _event = msgspec.json.Decoder(_Event, strict=False)
+_launched = msgspec.json.Decoder(_Launched, strict=False)
 
 
 def launches(pieces: Pieces) -> Iterator[Launch]:
@@ -36,8 +42,8 @@ def launches(pieces: Pieces) -> Iterator[Launch]:
             if event.cat == "cpu_op" and b"Input Dims" in bytes(event.args):
                 _wait(waiting, msgspec.json.decode(event.args))
             elif event.cat in _DEVICE:
-                told = msgspec.json.decode(event.args)
-                yield Launch(event.name, event.dur, tuple(told.get("grid", ())), waiting.get(told.get("External id", -1), ""))
+                told = _launched.decode(event.args)
+                yield Launch(event.name, event.dur, told.grid, waiting.get(told.external, "") if told.external is not None else "")
         except (msgspec.MsgspecError, AttributeError, TypeError, UnicodeDecodeError) as error:
             raise Broken(f"event {number} does not read: {error}") from error
 

@@ -23,7 +23,7 @@ class Pieces:
 
     def __init__(self, first: bytes, read: Callable[[int], bytes]) -> None:
         self._first, self._next = first, read
-        self._read = 0
+        self._read = len(first)
         self.tail = b""
 
     def more(self) -> bytes:
@@ -68,7 +68,7 @@ class Pieces:
                     raise Broken(f"an event of more than {_LONGEST >> 20} MiB before byte {self._read}")
                 part = self.more()
                 if not part:
-                    raise Broken(f"the list of events is cut off at byte {self._read}")
+                    raise Broken(f"the list of events is cut off at byte {self._read}, or an event is no JSON")
                 # a boundary may lie across the two parts: its bracket is looked for again
                 place = max(0, max(place, buffer.rfind(b"}")) - begin)
                 buffer, begin = buffer[begin:] + part, 0

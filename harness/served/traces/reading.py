@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
+import io
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,25 +31,28 @@ def launches(path: Path, into: Tally) -> Iterator[Launch]:
             first = _first(stream)
             into.platform = "rocm" if _AMD.search(first) or b"Kernel_Name" in first else "cuda" if _NVIDIA.search(first) else ""
             for launch in _reader(first, Pieces(first, stream.read)):
+                if not (math.isfinite(launch.us) and launch.us >= 0):
+                    raise Broken(f"{launch.name[:80]!r} takes {launch.us} us")
                 number += 1
                 yield launch
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except Broken as error:
-        raise UsageError(f"{path} is broken or no trace: {error}; {number} launches were read before that") from error
+        raise UsageError(f"{path} is broken or no trace: {error}; {number} launches were read before that; record it again") from error
+    except RecursionError as error:
+        raise UsageError(f"{path} is no trace: values are nested deeper than any profiler nests them") from error
     if not number:
         raise UsageError(f"{path} holds no launch on a device; record it with the profiler's device activities on")
 
 
-def _plain(file: IO[bytes]) -> IO[bytes]:
-    magic = file.read(2)
-    file.seek(0)
-    return gzip.GzipFile(fileobj=file) if magic == b"\x1f\x8b" else file  # type: ignore[return-value]  # a reader of bytes
+def _plain(file: io.BufferedReader) -> IO[bytes]:
+    """A peek and no seek: a pipe is read too."""
+    return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file  # type: ignore[return-value]  # a reader of bytes
 
 
 def _first(stream: IO[bytes]) -> bytes:
     try:
-        return stream.read(_LOOK)
+        return stream.read(_LOOK).removeprefix(codecs.BOM_UTF8)
     except Exception as error:  # gzip raises what zlib raises
         raise Broken(f"it does not decompress: {error}") from error
 

@@ -54,7 +54,7 @@ def launches(pieces: Pieces) -> Iterator[Launch]:
             info = one.dispatch_info
             blocks = tuple(-(-grid // max(1, group)) for grid, group in zip(_xyz(info.grid_size), _xyz(info.workgroup_size), strict=True))
             yield Launch(names.get(info.kernel_id, f"kernel {info.kernel_id}"), (one.end_timestamp - one.start_timestamp) / 1000, blocks)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, OverflowError) as error:
         raise Broken(f"a record does not read: {error}") from error
 
 

@@ -54,7 +54,7 @@ def _launch(row: Mapping[str, str], line: int) -> Launch:
             return Launch(row["Kernel_Name"], (int(row["End_Timestamp"]) - int(row["Start_Timestamp"])) / 1000, grid)
         grid = tuple(int(float(row[name])) for name in ("GrdX", "GrdY", "GrdZ") if row.get(name))
         return Launch(row["Name"], float(row["Duration (ns)"]) / 1000, grid)
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, OverflowError) as error:
         raise Broken(f"line {line}: {type(error).__name__}: {error}") from error
 
 
