@@ -199,6 +199,7 @@ def test_a_cure_is_found_by_a_bad_version_that_is_older(bisect, ran):
         (("--good", "1.0", "--bad", "1.4", "--package", "no-such-thing"), "cannot run here: tinyparity is not installed"),
         (("--good", "1.0", "--bad", "1.4", "--against", "time"), "--against time needs a GPU"),
         (("--good", "1.0", "--bad", "1.4", "--platform", "cuda"), "cannot run here: serves cpu; this machine is cuda"),
+        (("--good", "1.0", "--bad", "1.4", "--find-links", "nowhere"), "--find-links nowhere is no folder"),
         (("--good=1.0",), "Missing option '--bad'"),
     ],
 )

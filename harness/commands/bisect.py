@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -78,6 +79,8 @@ def bisect_versions(**options: Any) -> int:
     cell = Cell(provider.op, provider, case, platform)
     if against != "status":
         refuse_without_device(machine, f"--against {against}")
+    if options["find_links"] and not Path(options["find_links"]).is_dir():
+        raise UsageError(f"--find-links {options['find_links']} is no folder; give one that holds wheels of {package}")
     index = Index(package, options["index"] or "", options["find_links"] or "")
     limits = (f"--timeout={options['timeout']}", f"--build-timeout={options['build_timeout']}")
     trial = Trial(cell, index, machine, options["seed"], tuple(options["plugins"]), (*timing_options(against, options["runs"]), *limits), options["fresh"])
