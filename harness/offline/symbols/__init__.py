@@ -5,9 +5,12 @@ The map, from the command inwards; each module says at its head what it does:
     accepted, showing      a report held against the accepted hits; a report as text
     package                a whole scan: its scenarios side by side, kept between runs; `hits_of` gathers every kind of hit
     scan, uses, chains     one scenario: the uses that fail in a function, whether and how callers reach it, which server flags that needs
+    meaning, mentions, passing, refused    what `chains` asks: what a mention means and where one is, what callers pass, which flag values never start
+    stopping               modules whose import fails, and those that import them
     greedy, inventory      the kinds of hit that are no failing use: a choice that falls to the best token, an operator without a kernel
     world, tree            a package as one scenario sees it; its files, their text and syntax
     execute, assigning, importing, conditions, comparing, expressions, calls, attributes    the evaluation of statements and expressions
+    environment, shapes    what environment variables give; what the syntax of a function says before anything is evaluated
     values, frames         what a name can hold; the names, flags and handlers of a path
     failing                where a use that fails is recorded
     facts                  scenarios.toml and the configuration of a package (sglang.toml, aiter.toml)
