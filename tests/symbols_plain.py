@@ -1,7 +1,6 @@
 """A second, plainer reading of a package's sources for the mutants of the symbols scan: which code one platform runs, told by the words of its tests.
 
-It shares the reviewed facts with the scan and no code: names at the top of a module, three-valued platform tests, no callers and no values but constants.
-"""
+Names at the top of a module, three-valued platform tests, no callers, no values but constants; the reviewed facts shared with the scan, and no code."""
 
 from __future__ import annotations
 

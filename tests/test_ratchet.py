@@ -13,9 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from harness.errors import UsageError
 from harness.store import baselines, ratchet
 from harness.store.baselines import Baseline, Cell, Start
-from harness.store.ledger import Entry, Ledger
-from harness.store.results import Result
-from harness.store.timing import Timing
 
 CELLS = ["a", "b", "c", "d"]
 LEVEL = dict(zip(CELLS, (50.0, 90.0, 200.0, 800.0), strict=True))
@@ -169,52 +166,6 @@ def test_a_doubtful_run_is_not_pooled():
     after, changes = take(baseline, "n", **others(a=cell(60.0, runs=1)))
     assert changes["a"].what == "kept"
     assert after.cells["a"] == baseline.cells["a"]
-
-
-def _result(**more) -> Result:
-    return Result(**{"cell": "o[p-a]", "op": "o", "provider": "p", "case": "a", "status": "pass", "platform": "cuda", **more})
-
-
-def _times(*control: float, stop: str = "converged") -> list[Timing]:
-    return [Timing("graph", 50, 50, 50, 20, stop, control="copy", control_us=us) for us in control]
-
-
-KNOWN = Ledger([Entry("o", "p", "a known bug", status="mismatch")])
-
-
-@pytest.mark.parametrize(
-    ("result", "ledger", "says"),
-    [
-        (_result(status="mismatch"), Ledger(), "ended with mismatch"),
-        (_result(status="error"), Ledger(), "ended with error"),
-        (_result(), KNOWN, "settle the ledger first"),
-        (_result(timings=_times(*[67] * 8) + _times(67, stop="throttled")), Ledger(), "1 of 9 runs were taken on a throttled device"),
-        (_result(timings=_times(67, 75, 80)), Ledger(), "the control copy varied by"),
-    ],
-)
-def test_a_refresh_is_refused(result, ledger, says):
-    (line,) = ratchet.objections([result], ledger)
-    assert says in line
-
-
-def test_a_cell_without_a_run_on_a_cool_device_is_named():
-    first, second = ratchet.objections([_result(timings=_times(67, 67, stop="throttled"))], Ledger())
-    assert "o[p-a] was timed on a throttled device, in every run" in first
-    assert "2 of 2 runs" in second
-
-
-@pytest.mark.parametrize(
-    "result",
-    [
-        _result(timings=_times(67, 67.1, 66.9)),
-        _result(timings=_times(*[67] * 9) + _times(67, stop="throttled")),
-        _result(status="refused"),
-        _result(status="mismatch"),
-    ],
-)
-def test_a_refresh_is_not_refused(result):
-    ledger = KNOWN if result.status == "mismatch" else Ledger()
-    assert ratchet.objections([result], ledger) == []
 
 
 class Nights(RuleBasedStateMachine):
