@@ -95,8 +95,12 @@ def _keys(tree: Tree, drawn: symbols_mutants.Drawn) -> set[tuple[str, str, str, 
     return {hit.key for hit in scan.hits(drawn.modules)}
 
 
+# no fault by reading, as docs/symbols.md says of each
+SILENT = frozenset({"_flashinfer_softmax is None in softmax_temp_flashinfer"})
+
+
 def test_mutants_drawn_without_the_scan_are_told() -> None:
-    """Of each kind of binding and of platform tests; the handlers of a lost import are a kind that docs/symbols.md says the scan does not see."""
-    outcome = [(drawn, told) for drawn, told in caught("0.5.16", seed=1, number=1) if drawn.mutant.kind in ("binding lost", "binding None", "platform test")]
-    assert len(outcome) >= 2
+    """One of each kind, those that the plainer reading takes for faults."""
+    outcome = [(drawn, told) for drawn, told in caught("0.5.16", seed=1, number=1) if drawn.mutant.name not in SILENT]
+    assert len(outcome) >= 3
     assert all(told for _, told in outcome), [drawn.mutant for drawn, told in outcome if not told]
