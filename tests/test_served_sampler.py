@@ -55,8 +55,8 @@ def drawn(made: Layer, case: str, *, twice: bool = False):
     """Inputs, and what the layer drew from them."""
     x = make_inputs(CONTRACT.axes.parse(case), "cpu", 3)
     torch.manual_seed(5)
-    step = Step(made, x, 0, x.draws)
-    return x, torch.stack((step.sample(), step.sample()), -1).long() if twice else step.sample().long()
+    step = Step(made, x, x.draws)
+    return x, torch.stack((step.sample(0), step.sample(0)), -1).long() if twice else step.sample(0).long()
 
 
 def judged(x, ids, **semantics: str) -> checks.Outcome:
@@ -120,7 +120,7 @@ def test_a_seeded_request_draws_otherwise_beside_one_with_a_filter():
     """Known of SGLang (cases/ledger.toml): the noise of a seed goes with ranks as soon as one request of the batch has a filter."""
     x, together = drawn(layer(installed(), seeded=True), "b2-v64-nominp-seeded-n50")
     plain = x.copy_with(case=x.case, **{name: getattr(x, name)[1:] for name in BY_ROW})
-    alone = Step(layer(installed(), seeded=True), plain, 0, x.draws).sample().long()
+    alone = Step(layer(installed(), seeded=True), plain, x.draws).sample(0).long()
     assert not torch.equal(together[1:], alone)
 
 

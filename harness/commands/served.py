@@ -27,6 +27,7 @@ from harness.served.attention.cases import MODES, Asked, ModeCase, cases_of
 from harness.served.attention.choosing import backend_for, defaults, targets_of, words
 from harness.session import Session
 from harness.speed.behind import ahead, ratios
+from harness.speed.names import family
 from harness.store.ledger import Verdict
 from harness.store.results import Result, ResultLog
 
@@ -165,7 +166,7 @@ def _name(session: Session, cells: list[Cell], results: dict[str, Result], log: 
     unknown = [one for one in sound if not results[one.id].timings or not results[one.id].timings[-1].kernels]
     found = timing.shown(session, unknown) | {one.id: results[one.id].timings[-1].kernels for one in sound if one not in unknown}
     for place, kernels in found.items():
-        results[place].chosen = {**results[place].chosen, "kernels": ", ".join(dict.fromkeys(kernel.name for kernel in kernels))}
+        results[place].chosen = {**results[place].chosen, "kernels": ", ".join(dict.fromkeys(family(kernel.name) for kernel in kernels))}
         log.append(results[place])
 
 

@@ -63,6 +63,7 @@ BACKENDS = {
             needs=("sgl_kernel",),
             split=True,
             chunked=True,
+            tanh=True,
         ),
         Backend(
             "flashinfer",

@@ -27,6 +27,7 @@ class Shape:
     """The attention layer of one rank, and the batch it serves.
 
     dim, v_dim   what the layer is built with: 576 and 512 where MLA is absorbed, 192 and 128 where it is explicit
+    nope, value  of MLA: what the model's configuration says of a head without rope, and of a head of values
     nodes, topk  draft tokens a request of speculative verification (0: none), and how many a draft step keeps
     window       keys before its own position that a query sees; -1: all
     """
@@ -45,6 +46,7 @@ class Shape:
     soft_cap: float = 0.0
     window: int = -1
     nope: int = 128
+    value: int = 128
     nodes: int = 0
     topk: int = 0
 
@@ -113,8 +115,8 @@ def model_configuration(shape: Shape) -> Described:
         "get_max_num_attention_heads": lambda *sizes: shape.heads,
         "get_num_kv_heads": lambda *sizes: shape.kv_heads,
         "head_dim": shape.nope + 64 if shape.mla else shape.dim,
-        "v_head_dim": 128 if shape.mla else shape.v_dim,
-        "swa_v_head_dim": 128 if shape.mla else shape.v_dim,
+        "v_head_dim": shape.value if shape.mla else shape.v_dim,
+        "swa_v_head_dim": shape.value if shape.mla else shape.v_dim,
         "kv_lora_rank": 512,
         "qk_nope_head_dim": shape.nope,
         "qk_rope_head_dim": 64,

@@ -55,7 +55,7 @@ class _Heads(_Driven):
         batch = Batch(mode, before, new, x.slots, more.get("mask"))
         self.served = Served(self.backend, shape, batch, (x.k_flat, x.v_flat))
         self.given = (x.q, x.k_flat[batch.written], x.v_flat[batch.written])
-        self.flags = {"sinks": x.sinks} if x.sinks is not None else {}
+        self.flags = {"sinks": x.sinks.bfloat16()} if x.sinks is not None else {}  # as the model keeps them; their values are bf16 already
         self.served.takes(self.flags)
 
     def run(self) -> Any:
@@ -160,6 +160,7 @@ class MlaPrefill(_Driven):
             context=CONTEXT,
             batch=case.batch,
             nope=case.nope,
+            value=case.v_dim,
         )
         latent = torch.zeros((1 + sum(pages)) * page, 1, WIDTH, dtype=x.q.dtype, device=x.device)
         self.served = Served(self.backend, shape, Batch("EXTEND", [0] * len(x.q_len), x.q_len, slots), (latent,))

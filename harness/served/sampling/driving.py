@@ -58,11 +58,12 @@ def grammars(layer: Layer, x: Any, times: int) -> list[Any] | None:
 
 
 class Step:
-    """A batch that holds all requests `times` over, once for each draw, so that each has its own neighbours every time; ready to be sampled."""
+    """A batch that holds all requests `times` over, so that each has its own neighbours every time; ready to be sampled again and again.
 
-    def __init__(self, layer: Layer, x: Any, first: int, times: int) -> None:
-        import torch
+    times   a copy of a request costs SGLang's penalties some small device operations: a few are made, and sampled often
+    """
 
+    def __init__(self, layer: Layer, x: Any, times: int) -> None:
         self._layer = layer
         self._times = times
         reqs = [request(layer, x, row) for row in range(len(x.logits))] * times
@@ -75,14 +76,18 @@ class Step:
         self.info = self.info.copy_for_forward()  # as the scheduler hands it on
         self.info.grammars = None  # their ranks agree on a token by a collective, which a rank alone has not
         self.logits = x.logits.repeat(times, 1)
-        self.positions = x.positions.repeat(times) + torch.arange(first, first + times, device=x.logits.device).repeat_interleave(len(x.logits))
+        self.positions = x.positions.repeat(times)
         self.sampler = layer.sampler()
 
-    def sample(self) -> Any:
-        """Token ids [requests, times]."""
+    def sample(self, first: int) -> Any:
+        """Token ids [requests, times]: the draws from the `first` on, each at a position of its own."""
+        import torch
+
+        rows = len(self.logits) // self._times
+        positions = self.positions + torch.arange(first, first + self._times, device=self.logits.device).repeat_interleave(rows)
         output = self._layer.load(OUTPUT, "LogitsProcessorOutput")(next_token_logits=self.logits.clone())
         self.info.apply_logits_bias(output.next_token_logits)
         nothing = [0] * len(self.logits)
-        ids = self.sampler(output, self.info, False, nothing, [None] * len(nothing), self.positions)
+        ids = self.sampler(output, self.info, False, nothing, [None] * len(nothing), positions)
         self._layer.linker.trace.seen.clear()
         return ids.view(self._times, -1).T

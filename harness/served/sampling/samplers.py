@@ -15,7 +15,8 @@ from harness.served.sampling.layer import layer
 
 LINKED = "the layer is linked out of SGLang's installed sources, which do not import without a server; torch.compile is off"
 HASHED = "on a CPU the hash of a seed is the harness's own: SGLang's asks for sgl_kernel there"
-_PART = {"cpu": 1 << 23}  # logits of one call, so that a copy for each draw stays within bounded memory
+_TIMES = 64  # copies of the requests in one call
+_LOGITS = 1 << 23  # of one call, so that it stays within bounded memory
 
 
 @contextlib.contextmanager
@@ -28,21 +29,21 @@ def described() -> Iterator[None]:
 
 
 class Served:
-    """One step of the server, with every request in the batch as often as it is drawn from, in as many calls as memory asks for."""
+    """One step of the server, with every request in the batch many times, made again until each is drawn from as often as asked."""
 
     backend = "pytorch"
 
     def prepare(self, x: Any, scratch: Any) -> None:
         self.x = x
-        most = max(1, _PART.get(x.device, 1 << 28) // max(1, x.logits.numel()))
+        self.times = max(1, min(_TIMES, x.draws, _LOGITS // max(1, x.logits.numel())))
         with described():
             made = layer(self.backend, x.case.mode == "seeded", x.device)
-            self.steps = [Step(made, x, first, min(most, x.draws - first)) for first in range(0, x.draws, most)]
+            self.step = Step(made, x, self.times)
 
     def _draws(self) -> Any:
         import torch
 
-        return torch.cat([step.sample() for step in self.steps], 1)
+        return torch.cat([self.step.sample(first) for first in range(0, self.x.draws, self.times)], 1)[:, : self.x.draws]
 
     def run(self) -> Any:
         import torch
