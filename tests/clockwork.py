@@ -11,6 +11,7 @@ import torch
 from harness.machine.clock import timer
 
 CALL = 4.0  # microseconds of the host that one call of the runtime takes
+FLUSH = 60.0  # microseconds of the device that emptying the cache takes
 
 
 class Clockwork:
@@ -87,5 +88,5 @@ class Clockwork:
             "_sleep": lambda cycles: clock.launch(cycles / 1980),
         }.items():
             monkeypatch.setattr(torch.cuda, name, value)
-        monkeypatch.setattr(timer, "Flush", lambda device, arch: lambda: clock.launch(60.0))
+        monkeypatch.setattr(timer, "Flush", lambda device, arch: lambda: clock.launch(FLUSH))
         monkeypatch.setattr(timer, "Controls", Controls)

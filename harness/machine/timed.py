@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from harness.contracts import Case, Inputs, Op, make_inputs, op
 from harness.machine.classify import classify, poisons, words_of
@@ -103,7 +104,10 @@ class Stopwatch:
         self._bench.begun()
         sets = [Ready(declared, x, provider, device) for x in inputs]
         calls = [delayed(one.run, delay) for one in sets]
-        launches = [capture(call)[0].replay for call in calls] if mode == "graph" else calls
+        launches = []
+        for call in calls:
+            torch.manual_seed(2 * seed)  # a rejection sampler goes round as often as its numbers say: those of a graph are its capture's
+            launches.append(capture(call)[0].replay if mode == "graph" else call)
 
         def restore() -> None:
             for one in sets:

@@ -90,13 +90,17 @@ def _inverse_trigamma(value: np.ndarray) -> np.ndarray:
 
 
 def starts_variance(summary: Summary) -> np.ndarray:
-    """The variance of the shift between machine starts, one for all the cells (last axis kept, of length 1).
+    """The variance of the shift between machine starts, a cell.
 
-    The mean of `between` over the cells of several starts, each weighted by how well it is known, with one degree of freedom less
-    than starts, because all cells of a start may move together; drawn towards `STARTS`, which counts for `WEIGHT` degrees of freedom.
+    In common: the mean of `between` over the cells of several starts, each weighted by how well it is known, with one degree of freedom less
+    than starts, because all cells of a start may move together; drawn towards `STARTS`, which counts for `WEIGHT` degrees of freedom. Some
+    kernels move more than others: a cell has the variance that its own `between` gives, drawn towards what is common in the same way, where
+    that is greater. It never has less: three starts that agree are soon met by luck.
     """
     several = summary.starts > 1
     weight = np.where(several, (STARTS**2 + summary.variance * summary.noise * summary.starts) ** -2.0, 0)
     seen = (weight * summary.between).sum(axis=-1, keepdims=True) / np.maximum(weight.sum(axis=-1, keepdims=True), 1e-300)
-    freedom = np.where(several, summary.starts - 1, 0).max(axis=-1, keepdims=True)
-    return (WEIGHT * STARTS**2 + freedom * np.maximum(seen, 0)) / (WEIGHT + freedom)
+    own = np.where(several, summary.starts - 1, 0)
+    most = own.max(axis=-1, keepdims=True)
+    common = (WEIGHT * STARTS**2 + most * np.maximum(seen, 0)) / (WEIGHT + most)
+    return np.maximum(common, (WEIGHT * common + own * summary.between) / (WEIGHT + own))

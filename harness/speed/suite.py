@@ -35,8 +35,8 @@ class Timed:
 @dataclass(frozen=True)
 class Judged:
     """A verdict of the ladder. `change`: of the time, as a share of the baseline's, less what all cells moved by; `margin`: the change
-    beyond which it counts; `chance`: of so slow a time if nothing changed; `rerun`: runs that are still needed; `restless`: it moved with
-    the control beside it."""
+    beyond which it counts; `chance`: of so slow a time if nothing changed; `rerun`: runs that are still needed; `restless`: the control
+    beside it moved, the same way and as much."""
 
     verdict: str
     change: float = 0.0
@@ -130,9 +130,8 @@ def _verdict(prediction: Prediction, new: np.ndarray, restless: float) -> Judged
     deviation, margin = float(prediction.deviation(new)[0]), float(prediction.margin(count)[0])
     chance = float(prediction.probability(new)[0])
     doubtful = bool(prediction.doubtful(new)[0])
-    moved = prediction.fast(new)[0] or prediction.slow(new)[0]
-    explained = bool(moved) and restless * deviation > 0 and abs(restless) > _RESTLESS and abs(deviation) - abs(restless) <= margin
-    if explained:
+    beside = restless * deviation > 0 and abs(restless) > _RESTLESS and abs(deviation) - abs(restless) <= margin
+    if beside and (prediction.fast(new)[0] or prediction.slow(new)[0]):
         return Judged(AMBIGUOUS, float(np.expm1(deviation)), float(np.expm1(margin)), chance, max(0, RUNS - count), restless=True)
     if prediction.fast(new)[0]:
         word = FAST
@@ -142,4 +141,4 @@ def _verdict(prediction: Prediction, new: np.ndarray, restless: float) -> Judged
         word = SLOW
     else:
         word = AMBIGUOUS if deviation > prediction.floor and chance < _UNLIKELY else SAME
-    return Judged(word, float(np.expm1(deviation)), float(np.expm1(margin)), chance, RUNS - count if count < RUNS and doubtful else 0)
+    return Judged(word, float(np.expm1(deviation)), float(np.expm1(margin)), chance, RUNS - count if count < RUNS and doubtful else 0, restless=beside)

@@ -17,6 +17,7 @@ from harness.store.results import FINDINGS, Result
 from harness.store.timing import THROTTLED
 
 STARTS = 5  # machine starts that are pooled: the last ones
+_SHIFT = 0.009  # the most by which a machine start moves a cell either way
 NOISY = 0.02  # deviation of a control's medians between the runs of one refresh; on an H200 it was 0.07 to 0.15 %
 HOT = 0.1  # share of the runs that a throttled device may have spoilt: they are left out
 _SHOWN = 3  # kernels that a line names
@@ -148,7 +149,7 @@ def _unworsened(name: str, old: Cell, new: Cell, judged: Judged | None, *, appen
 
 def _worse(old: Cell, new: Cell, judged: Judged | None) -> str:
     """Why the change of a cell needs a reason, or an empty string. Starts that are each a little slower may not creep: what is pooled
-    may not be above what was accepted by more than the floor and the shift that two starts can have."""
+    may not be above what was accepted by more than the floor and the shift between two starts, one of them the accepted, that each may have."""
     if new.mode != old.mode or (old.kernels and new.kernels and old.kernels != new.kernels):
         return RENAMED
     if judged is not None and judged.verdict == SLOW:
@@ -156,7 +157,7 @@ def _worse(old: Cell, new: Cell, judged: Judged | None) -> str:
     if judged is not None and judged.restless:
         return ""
     pooled = [median(runs) for runs in {**old.runs, **new.runs}.values()][-STARTS:]
-    crept = not (old.host or new.host) and median(pooled) > old.accepted * (1 + dict(Rule().floors)[old.mode] + 0.009)
+    crept = not (old.host or new.host) and median(pooled) > old.accepted * (1 + dict(Rule().floors)[old.mode] + 2 * _SHIFT)
     return SLOWER if crept else ""
 
 

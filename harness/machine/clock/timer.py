@@ -18,6 +18,7 @@ from harness.store.timing import THROTTLED
 
 Call = Callable[[], object]
 _BATCH = 10  # samples between two of the control
+_LEAD = 4  # flushes that keep the device at work while the host, which waited for it, records the first launch of a batch
 _WARM = 3  # launches of each input set, and of the control, before the first sample
 _LONGER = 2  # times the samples that the rule asks for at most, while too many of them are beside a slow control
 _SLOWER = 1.05  # times its median that the control takes while the device is throttled
@@ -74,6 +75,8 @@ class Timer:
         held_up, end = 0, time.monotonic() + self.seconds
         while not taken.stop:
             pairs = []
+            for _ in range(_LEAD):
+                self._flush()
             for number in range(_BATCH):
                 pair, waited = self._launch(launches[number % len(launches)], restore)
                 pairs.append(pair)
