@@ -15,6 +15,10 @@ EMPTY: dict[str, Any] = {**PLAIN, "length": 20, "lengths": "empty"}
 NEW: dict[str, Any] = {"batch": 3, "heads": 4, "kv_heads": 2, "new": 6, "prefix": 40, "dim": 64, "dtype": "fp16", "lengths": "ragged"}
 
 
+def _count(x: Any, numbers: int) -> torch.Tensor:
+    return torch.arange(numbers, device=x.device)
+
+
 def _moved(x: Any, slot: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """The answer with every token read from `slot` of its slot, modulo the pool."""
     return eager(x.copy_with(slots=[slot(s) % len(x.k_flat) for s in x.slots]))
@@ -29,7 +33,7 @@ def _without(x: Any, keep: Callable[[int], torch.Tensor]) -> Any:
 def takes_page_ids_for_tokens(x: Any) -> Any:
     """Metadata of whole pages read as if pages held one token."""
     table = x.block_table.long()
-    return eager(x.copy_with(slots=[table[i, torch.arange(len(s)) % table.shape[1]] for i, s in enumerate(x.slots)]))
+    return eager(x.copy_with(slots=[table[i, _count(x, len(s)) % table.shape[1]] for i, s in enumerate(x.slots)]))
 
 
 @fault("decode_attention", "mismatch", "numerics", bug="aiter#3095", **PAGED)
@@ -52,20 +56,20 @@ def wraps_its_offsets(x: Any) -> Any:
 @fault("decode_attention", "mismatch", "numerics", bug="aiter#2768", **PLAIN)
 def reads_anything_past_its_reach(x: Any) -> Any:
     """Right for short sequences; beyond 128 keys the first ones come again."""
-    return eager(x.copy_with(slots=[s[torch.arange(len(s)) % 128] for s in x.slots]))
+    return eager(x.copy_with(slots=[s[_count(x, len(s)) % 128] for s in x.slots]))
 
 
 @fault("decode_attention", "mismatch", "numerics", bug="fi#3219", **PAGED)
 def ignores_that_pages_are_scattered(x: Any) -> Any:
     """From the first page on it reads one after the other."""
-    return eager(x.copy_with(slots=[(s[:1] + torch.arange(len(s))) % len(x.k_flat) for s in x.slots]))
+    return eager(x.copy_with(slots=[(s[:1] + _count(x, len(s))) % len(x.k_flat) for s in x.slots]))
 
 
 @fault("decode_attention", "mismatch", "numerics", **PAGED)
 def reads_to_the_end_of_the_page(x: Any) -> Any:
     """kv_len ignored: the stale tokens after the last one take part."""
     table = x.block_table.long()
-    whole = [(table[i, : -(-len(s) // 16)][:, None] * 16 + torch.arange(16)).flatten() for i, s in enumerate(x.slots)]
+    whole = [(table[i, : -(-len(s) // 16)][:, None] * 16 + _count(x, 16)).flatten() for i, s in enumerate(x.slots)]
     return eager(x.copy_with(slots=whole, window=-1, causal=False))
 
 
@@ -73,23 +77,23 @@ def reads_to_the_end_of_the_page(x: Any) -> Any:
 def skips_a_block_of_keys(x: Any) -> Any:
     """The second block of 32 keys, in the longest request alone."""
     longest = max(map(len, x.slots))
-    return _without(x, lambda n: torch.tensor([i for i in range(n) if n < longest or not 32 <= i < 64]))
+    return _without(x, lambda n: torch.tensor([i for i in range(n) if n < longest or not 32 <= i < 64], device=x.device))
 
 
 @fault("decode_attention", "mismatch", "numerics", **{**PLAIN, "values": "flat"})
 def forgets_one_key_of_many(x: Any) -> Any:
-    return _without(x, lambda n: torch.arange(max(n - 1, 1)))
+    return _without(x, lambda n: _count(x, max(n - 1, 1)))
 
 
 @fault("decode_attention", "mismatch", "numerics", **{**PLAIN, "length": 151})
 def misses_the_last_key_at_odd_lengths(x: Any) -> Any:
-    return _without(x, lambda n: torch.arange(n - n % 2 if n > 1 else n))
+    return _without(x, lambda n: _count(x, n - n % 2 if n > 1 else n))
 
 
 @fault("decode_attention", "mismatch", "numerics", swept=True)
 def errs_beyond_one_block(x: Any) -> Any:
     """Right up to 128 keys; of longer sequences the last ones that fill no block are left out."""
-    return _without(x, lambda n: torch.arange(n - n % 128 if n > 128 else n))
+    return _without(x, lambda n: _count(x, n - n % 128 if n > 128 else n))
 
 
 @fault("decode_attention", "mismatch", "numerics", swept=True)
@@ -113,7 +117,7 @@ def lets_one_head_speak_for_another(x: Any) -> Any:
 @fault("decode_attention", "mismatch", "numerics", **PLAIN)
 def interleaves_its_kv_heads(x: Any) -> Any:
     """Query head h reads kv head h % kv_heads in place of h // group."""
-    order = torch.arange(x.case.heads).view(-1, x.case.heads // x.case.kv_heads).T.flatten()
+    order = _count(x, x.case.heads).view(-1, x.case.heads // x.case.kv_heads).T.flatten()
     o, lse = eager(x.copy_with(q=x.q[:, order.argsort()]))
     return o[:, order], lse[:, order]
 
@@ -164,9 +168,7 @@ def aligns_its_mask_top_left(x: Any) -> Any:
     o, lse = eager(x)
     for i, (low, slots) in enumerate(zip(x.qo_indptr.tolist(), x.slots, strict=False)):
         for row in range(min(x.q_len[i], len(slots))):
-            one = x.copy_with(
-                q=x.q[low + row : low + row + 1], q_len=[1], slots=[slots[: row + 1]], qo_indptr=torch.tensor([0, 1]), case=_alone(x), causal=False
-            )
+            one = x.copy_with(q=x.q[low + row : low + row + 1], q_len=[1], slots=[slots[: row + 1]], qo_indptr=_count(x, 2), case=_alone(x), causal=False)
             o[low + row], lse[low + row] = (part[0] for part in eager(one))
     return o, lse
 
@@ -226,7 +228,7 @@ def gives_its_lse_in_base_2(x: Any) -> Any:
 @fault("decode_attention", "mismatch", "numerics", **PLAIN)
 def gives_the_maximum_for_the_lse(x: Any) -> Any:
     o, lse = eager(x)
-    return o, lse - torch.tensor([math.log(len(s)) for s in x.slots])[:, None]
+    return o, lse - torch.tensor([math.log(len(s)) for s in x.slots], device=x.device)[:, None]
 
 
 @fault("decode_attention", "mismatch", "numerics", bug="FA#2842", **EMPTY)

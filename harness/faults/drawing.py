@@ -161,13 +161,13 @@ def draws_a_massless_token_once(x: Any) -> Any:
 
 
 def _seeded(x: Any, seed: Callable[[int, int, int], int]) -> Any:
-    """Two calls, each row with a generator of `seed(seed, position, call)`."""
-    weights = x.probs.double()
-    ids = torch.empty(len(weights), 2, dtype=torch.int64)
+    """Two calls, each row with a generator of `seed(seed, position, call)`, on the CPU: the same draws on every device."""
+    weights = x.probs.double().cpu()
+    ids = torch.empty(len(weights), 2, dtype=torch.int64, device="cpu")
     for row, at in enumerate(zip(x.seeds.tolist(), x.positions.tolist(), strict=True)):
         for call in (0, 1):
-            made = torch.Generator().manual_seed(seed(*at, call) & 0x7FFFFFFFFFFFFFFF)
-            ids[row, call] = torch.multinomial(weights[row].cpu(), 1, generator=made)[0]
+            made = torch.Generator("cpu").manual_seed(seed(*at, call) & 0x7FFFFFFFFFFFFFFF)
+            ids[row, call] = torch.multinomial(weights[row], 1, generator=made)[0]
     return ids.to(x.device)
 
 

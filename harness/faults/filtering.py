@@ -60,7 +60,7 @@ def masks_every_token_at_p_0(x: Any) -> Any:
 
 @fault("top_k_renorm", "mismatch", "support", bug="vllm#50979", **ROWS, k=55, values="ties")
 def cuts_ties_that_it_promised_to_keep(x: Any) -> Any:
-    return _ranked(x, (torch.arange(111) < 55).expand(len(x.probs), -1))
+    return _ranked(x, (torch.arange(111, device=x.device) < 55).expand(len(x.probs), -1))
 
 
 @fault("top_k_renorm", "mismatch", "support", bug="fi#3774", semantics={"ties": "exactly-k"}, **ROWS, k=55, values="ties")
@@ -71,7 +71,7 @@ def keeps_ties_that_it_promised_to_cut(x: Any) -> Any:
 @fault("top_k_renorm", "mismatch", "support", semantics={"ties": "exactly-k"}, **ROWS, k=55, values="ties")
 def breaks_ties_across_the_edge(x: Any) -> Any:
     """Exactly k tokens, one of them less probable than one left out."""
-    keep = torch.arange(111) < 55
+    keep = torch.arange(111, device=x.device) < 55
     keep[0], keep[-1] = False, True
     return _ranked(x, keep.expand(len(x.probs), -1))
 
@@ -79,7 +79,7 @@ def breaks_ties_across_the_edge(x: Any) -> Any:
 @fault("top_k_top_p_filter", "mismatch", "support", bug="sglang#36173", **BOTH)
 def takes_the_mass_of_what_top_k_left(x: Any) -> Any:
     """top-k first, though it declares the joint order."""
-    order = torch.arange(111) < 4
+    order = torch.arange(111, device=x.device) < 4
     kept = x.probs.double().sort(-1, descending=True).values * order
     before = (kept.cumsum(-1) - kept) / kept.sum(-1, keepdim=True)
     return _ranked(x, order & (before < x.case.p))
@@ -114,7 +114,7 @@ def takes_the_vocabulary_for_one_less(x: Any) -> Any:
 @fault("top_k_renorm", "mismatch", "support", batch=2, vocab=1000, k=5)
 def keeps_an_equal_number_of_others(x: Any) -> Any:
     """Ranks 2 to 6: as many as asked for."""
-    rank = torch.arange(1000)
+    rank = torch.arange(1000, device=x.device)
     return _ranked(x, ((rank > 0) & (rank <= 5)).expand(2, -1))
 
 

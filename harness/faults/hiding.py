@@ -99,7 +99,7 @@ def keeps_one_more_beyond_256(x: Any) -> Any:
 @fault("top_p_renorm", "mismatch", "support", swept=True)
 def sums_its_nucleus_in_half_precision(x: Any) -> Any:
     through = x.probs.float().sort(-1, descending=True).values.half().cumsum(-1)
-    kept = ((through.float() < torch.as_tensor(x.top_p).reshape(-1, 1)).sum(-1) + 1).clamp(max=x.case.vocab)
+    kept = ((through.float() < torch.as_tensor(x.top_p, device=x.device).reshape(-1, 1)).sum(-1) + 1).clamp(max=x.case.vocab)
     edge = x.probs.float().sort(-1, descending=True).values.gather(1, kept[:, None] - 1)
     probs = x.probs.float()
     probs = probs.masked_fill(probs < edge, 0.0)
@@ -115,13 +115,13 @@ def drops_top_p_where_parameters_are_tensors(x: Any) -> Any:
 def drops_the_best_token_at_min_p_1(x: Any) -> Any:
     """A threshold that is strict."""
     probs = x.probs.float()
-    probs = probs.masked_fill(probs <= probs.amax(-1, keepdim=True) * torch.as_tensor(x.min_p).reshape(-1, 1), 0.0)
+    probs = probs.masked_fill(probs <= probs.amax(-1, keepdim=True) * torch.as_tensor(x.min_p, device=x.device).reshape(-1, 1), 0.0)
     return probs / probs.sum(-1, keepdim=True)
 
 
 @fault("temperature_softmax", "mismatch", "numerics", swept=True)
 def overflows_without_the_greatest_logit(x: Any) -> Any:
-    weights = torch.exp(x.logits.float() / torch.as_tensor(x.temperature).reshape(-1, 1))
+    weights = torch.exp(x.logits.float() / torch.as_tensor(x.temperature, device=x.device).reshape(-1, 1))
     return weights / weights.sum(1, keepdim=True)
 
 
@@ -141,7 +141,7 @@ def takes_bit_31_for_a_sign(x: Any) -> None:
 @fault("sample", "mismatch", "distribution", swept=True)
 def draws_with_twelve_bits(x: Any) -> Any:
     through = x.probs.double().nan_to_num().cumsum(1)
-    coins = torch.rand(len(through), x.draws, dtype=torch.float64).mul(4096).floor() / 4096
+    coins = torch.rand(len(through), x.draws, dtype=torch.float64, device=x.device).mul(4096).floor() / 4096
     return torch.searchsorted(through, coins * through[:, -1:], right=True).clamp(max=x.case.vocab - 1)
 
 

@@ -57,7 +57,7 @@ def overwrites_its_good_output(x: Any) -> Any:
 def takes_latent_pages_for_tokens(x: Any) -> Any:
     pages = x.kv_indptr.tolist()
     slots = [x.kv_indices[pages[i] : pages[i + 1]].long() for i in range(len(x.slots))]
-    return eager(x.copy_with(slots=[ids[torch.arange(len(s)) % len(ids)] for ids, s in zip(slots, x.slots, strict=True)]))
+    return eager(x.copy_with(slots=[ids[torch.arange(len(s), device=x.device) % len(ids)] for ids, s in zip(slots, x.slots, strict=True)]))
 
 
 @fault("mla_decode", "mismatch", "numerics", bug="aiter#4076", batch=64, heads=4, length=9, dtype="fp16")
@@ -76,7 +76,7 @@ def loses_the_upper_bits_of_page_ids(x: Any) -> Any:
 def folds_heads_in_the_wrong_order(x: Any) -> Any:
     """32 heads as two times 16, taken apart by the other axis."""
     o, lse = eager(x)
-    order = torch.arange(32).view(2, 16).T.flatten()
+    order = torch.arange(32, device=x.device).view(2, 16).T.flatten()
     return o[:, order], lse
 
 
@@ -103,7 +103,7 @@ class leaves_the_last_heads_unwritten:
 @fault("mla_decode", "mismatch", "numerics", bug="aiter#3013", batch=16, heads=2, length=9, dtype="fp16")
 def errs_more_with_every_row(x: Any) -> Any:
     o, lse = eager(x)
-    return (o.float() * (1 + 2e-3 * torch.arange(len(o)))[:, None, None]).to(o.dtype), lse
+    return (o.float() * (1 + 2e-3 * torch.arange(len(o), device=x.device))[:, None, None]).to(o.dtype), lse
 
 
 @fault("mla_decode", "mismatch", "numerics", **{**HEADS, "dtype": "fp32", "page": 1})
@@ -122,7 +122,7 @@ def leaves_the_rope_part_out(x: Any) -> Any:
 @fault("mla_decode", "mismatch", "numerics", batch=2, queries=3, heads=4, length=9, dtype="fp32")
 def lets_queries_see_the_future(x: Any) -> Any:
     """Several queries a request, each of which sees every key."""
-    rows = [x.copy_with(q=x.q[i::3], q_len=[1, 1], qo_indptr=torch.tensor([0, 1, 2], dtype=torch.int32)) for i in range(3)]
+    rows = [x.copy_with(q=x.q[i::3], q_len=[1, 1], qo_indptr=torch.arange(3, dtype=torch.int32, device=x.device)) for i in range(3)]
     answers = [eager(row) for row in rows]
     return tuple(torch.stack([answer[part] for answer in answers], 1).flatten(0, 1) for part in (0, 1))
 

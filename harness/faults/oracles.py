@@ -15,7 +15,7 @@ FLAT: dict[str, Any] = {"batch": 2, "vocab": 100000, "values": "flat"}
 @fault("temperature_softmax", "mismatch", "numerics", **FLAT)
 def returns_zeros_for_small_probabilities(x: Any) -> Any:
     """Probabilities of 1e-5: an absolute tolerance of 1e-3 is a hundred times as large."""
-    return torch.zeros(x.logits.shape)
+    return torch.zeros(x.logits.shape, device=x.device)
 
 
 @fault("top_k_renorm", "mismatch", "support", batch=2, vocab=100001, k=100000, values="flat")

@@ -23,7 +23,7 @@ LATENT: dict[str, Any] = {"batch": 2, "heads": 5, "length": 9, "dtype": "fp32"}
 
 def _raised(tensor: torch.Tensor, where: torch.Tensor | bool) -> torch.Tensor:
     """The next greater number where it is so: an error of one ulp."""
-    return torch.where(torch.as_tensor(where), torch.nextafter(tensor, tensor + 1), tensor)
+    return torch.where(torch.as_tensor(where, device=tensor.device), torch.nextafter(tensor, tensor + 1), tensor)
 
 
 def _rows(tensor: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
@@ -96,7 +96,7 @@ def forgets_the_storage_offset(x: Any) -> Any:
 @fault("merge_state", "mismatch", "numerics", relation="strided", **STATES)
 def takes_rows_for_packed(x: Any) -> Any:
     """Walks on by what a row is long, not by its stride."""
-    dense = torch.empty(x.v_a.shape).stride()
+    dense = torch.empty(x.v_a.shape, device="meta").stride()
     return right(x.copy_with(v_a=x.v_a.as_strided(x.v_a.shape, dense), v_b=x.v_b.as_strided(x.v_b.shape, dense)))
 
 

@@ -15,7 +15,7 @@ CHAIN: dict[str, Any] = {"batch": 4000, "slots": 3, "vocab": 20, "values": "draw
 
 @fault("top_k_top_p_sample", "mismatch", "support", bug="FI#384", batch=1, vocab=32000, k=1 << 30, p=1.0, draws=64, values="onehot")
 def reads_an_id_beyond_a_onehot_row(x: Any) -> Any:
-    ids = torch.full((1, x.draws), int(x.probs.argmax()))
+    ids = torch.full((1, x.draws), int(x.probs.argmax()), device=x.device)
     ids[0, -1] = 1061800448
     return ids
 
@@ -102,7 +102,7 @@ def repeats_every_draw(x: Any) -> Any:
 def walks_by_a_short_counter(x: Any) -> Any:
     """Coins of a counter that wraps at 4,096."""
     coins = _coins(x, 3, 4096)
-    return _inverse(_weights(x), coins[:, torch.arange(x.draws) % 4096])
+    return _inverse(_weights(x), coins[:, torch.arange(x.draws, device=x.device) % 4096])
 
 
 @fault("sample", "mismatch", "reused-random", **ROWS)
@@ -116,14 +116,14 @@ def mirrors_its_coins_between_rows(x: Any) -> Any:
 @fault("sample", "mismatch", "reused-random", **ROWS)
 def draws_evenly_spread(x: Any) -> Any:
     """Coins on a grid, sorted: every frequency is right to a draw, and no draw is random."""
-    coins = (torch.arange(x.draws, dtype=torch.float64) + 0.5) / x.draws
+    coins = (torch.arange(x.draws, dtype=torch.float64, device=x.device) + 0.5) / x.draws
     return _inverse(_weights(x), coins.expand(3, -1).contiguous())
 
 
 @fault("sample", "mismatch", "reused-random", bug="aiter#2035, fi#978", **ROWS)
 def draws_the_same_in_every_call(x: Any) -> Any:
     """One call is as random as can be; its offset never goes on to the next."""
-    made = torch.Generator().manual_seed(1234)
+    made = torch.Generator("cpu").manual_seed(1234)
     return torch.multinomial(x.probs.double().cpu(), x.draws, replacement=True, generator=made).to(x.device)
 
 
@@ -169,11 +169,11 @@ def draws_the_first_of_equal_requests_otherwise(x: Any) -> Any:
 
 @fault("seeded_sample", "mismatch", "invariant", batch=128, vocab=111, check="invariants")
 def goes_by_the_slot_in_the_batch(x: Any) -> Any:
-    weights, ids = x.probs.double(), []
+    weights, ids = x.probs.double().cpu(), []
     for row, (seed, position) in enumerate(zip(x.seeds.tolist(), x.positions.tolist(), strict=True)):
-        made = torch.Generator().manual_seed((seed ^ (position << 20)) + 7919 * row & 0x7FFFFFFFFFFFFFFF)
+        made = torch.Generator("cpu").manual_seed((seed ^ (position << 20)) + 7919 * row & 0x7FFFFFFFFFFFFFFF)
         ids.append(torch.multinomial(weights[row], 1, generator=made).expand(2))
-    return torch.stack(ids)
+    return torch.stack(ids).to(x.device)
 
 
 @fault("chain_verify", "pass", bug="vllm#40149", **CHAIN)
