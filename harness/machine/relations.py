@@ -17,7 +17,7 @@ from harness.machine.exchange import prints
 from harness.machine.memory import Scratch
 from harness.machine.platforms import Device, synchronise
 from harness.machine.shares import Shares
-from harness.machine.streams import Replayed, beside, plainly
+from harness.machine.streams import Launch, Replayed, beside, plainly, refilled
 from harness.providers import Provider
 from harness.store.results import Result, plain
 
@@ -105,25 +105,25 @@ def relate(
     at.stage = "inputs"
     with shares.phase("inputs"):
         varied = law.vary(prepared.x, first.tensors())
+        launch = _launch(law, prepared.x)
     for y in varied:
         why = provider.declines(y.case, result.platform, bench.device.facts["arch"]) or provider.gated(y.case, bench.device.facts["arch"])
         if why:
             result.status, result.reason, result.detail = "unsupported", "varied call", f"the call with {law.doc} is not taken: {why}"
             return
     calls = []
-    replay = Replayed() if law.how == "replay" else None
     for y in varied:
         at.place = f"in the call with {law.doc}: "
-        called, judged = _call(bench, at, declared, y, provider, semantics, result, shares, replay or (beside if law.how == "stream" else plainly))
+        called, judged = _call(bench, at, declared, y, provider, semantics, result, shares, launch)
         if judged.status != "pass" and result.status == "pass":
             result.status, result.reason, result.detail = judged.status, judged.reason, judged.detail
             return
         for name, error in judged.errors.items():
             result.errors[name] = plain(max(float(result.errors.get(name, 0.0)), float(error)))
         calls.append(called)
-    if replay is not None:
+    if isinstance(launch, Replayed):
         at.place = ""
-        _compare_replays(replay, declared, calls[0].golden, provider.promises, result)
+        _compare_replays(launch, declared, calls[0].golden, provider.promises, result)
     with shares.phase("check"):
         at.stage, at.place = "check", ""
         _compare(law, provider, prepared.x, first, calls, result)
@@ -131,8 +131,15 @@ def relate(
         at.place = told
 
 
+def _launch(law: Relation, x: Inputs) -> Launch:
+    """How the law has its varied calls made."""
+    if law.how == "refilled":
+        return refilled(law.captured(x), x)
+    return Replayed() if law.how == "replay" else beside if law.how == "stream" else plainly
+
+
 def _call(
-    bench: Bench, at: At, declared: Op, y: Inputs, provider: Provider, semantics: Semantics, result: Result, shares: Shares, launch: Any
+    bench: Bench, at: At, declared: Op, y: Inputs, provider: Provider, semantics: Semantics, result: Result, shares: Shares, launch: Launch
 ) -> tuple[_Called, Result]:
     """A varied call, judged in a result of its own."""
     key = tuple(sorted(semantics.items()))

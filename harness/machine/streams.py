@@ -11,6 +11,7 @@ from harness.machine.graphs import capture
 from harness.machine.memory import Scratch
 
 Launch = Callable[[Any, Scratch], Any]
+Step = Callable[[Any], None]
 _BUSY = 100_000_000  # cycles that the default stream is kept at work, some 50 ms
 
 
@@ -32,24 +33,39 @@ def beside(made: Any, scratch: Scratch) -> Any:
     return returned
 
 
-class Replayed:
-    """Captures the call and replays it twice: the second replay's outputs are returned; `replays` holds what each gave, as it gave it."""
+def as_it_is(made: Any) -> None:
+    """No step: the provider is left as it is."""
 
-    def __init__(self) -> None:
+
+class Replayed:
+    """Captures the call and replays it twice: the second replay's outputs are returned; `replays` holds what each gave, as it gave it.
+
+    `before` and `between` are called with the provider before the capture, and between it and the replays.
+    """
+
+    def __init__(self, before: Step = as_it_is, between: Step = as_it_is) -> None:
+        self.before, self.between = before, between
         self.replays: list[Any] = []
         self.failed = False
 
     def __call__(self, made: Any, scratch: Scratch) -> Any:
+        self.before(made)
         self.failed = True  # a capture that breaks off leaves a context that nobody should go on with
         graph, returned = capture(made.run)
         for tensor in scratch.outputs.values():  # what a replay leaves unwritten must not look like the warm-up's result
             tensor.view(torch.uint8).fill_(0xFF if tensor.is_floating_point() else 0x5A)
+        self.between(made)
         for _ in range(2):
             graph.replay()
             torch.cuda.synchronize()
             self.replays.append(copied(dict(scratch.outputs) if returned is None else returned))
         self.failed = False
         return None if returned is None else self.replays[-1]
+
+
+def refilled(captured: Any, replayed: Any) -> Replayed:
+    """Captures the call with its buffers refilled from the inputs `captured`, and replays it with those of `replayed`."""
+    return Replayed(lambda made: made.refill(captured), lambda made: made.refill(replayed))
 
 
 def copied(returned: Any) -> Any:

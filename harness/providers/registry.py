@@ -23,7 +23,8 @@ SERVED = ("harness.served.sampling",)  # SGLang's own layers, driven
 class Provider:
     """One library's implementation of one op.
 
-    make       returns, for a case, an object with `prepare(x, scratch)` and `run()`
+    make       returns, for a case, an object with `prepare(x, scratch)` and `run()`; where `run` reads lengths from the device alone, also
+               `refill(x)`, which overwrites lengths and page lists in place with those of `x`, as a server does before it replays a graph
     platforms  where it runs; `interpret` is Triton's interpreter, `cpu` plain PyTorch
     semantics  the op's choices this implementation makes
     accepts    None, or a function of the case: a reason (str) why the library does not take it by its own documentation, or None
@@ -82,11 +83,15 @@ class Provider:
         return self.why_not(case)
 
     def why_not(self, case: Case) -> str | None:
-        """The documented reason why the library does not take this case, or None. Raises UsageError where `accepts` itself fails."""
+        """The documented reason why the library does not take this case, or why this provider cannot show its law, or None. Raises
+        UsageError where `accepts` itself fails."""
         try:
             reason = self.accepts(case) if self.accepts else None
         except Exception as error:
             raise UsageError(f"accepts of provider {self.name!r} fails on {case}: {type(error).__name__}: {error} (declared in {self.source})") from error
+        law = op(self.op).relation(case)
+        if not reason and law and law.how == "refilled" and not hasattr(self.make, "refill"):
+            return "it has no refill(x), which overwrites the lengths that a captured call reads: its plan or its bounds are the host's"
         return str(reason) if reason else None
 
 

@@ -16,6 +16,7 @@ from harness.contracts.relations import strided
 from harness.contracts.relations.flags import attention_flags
 from harness.contracts.relations.heads import padded
 from harness.contracts.relations.keys import KEYS
+from harness.contracts.relations.lengths import LONGER
 from harness.contracts.relations.pages import PAGED
 from harness.contracts.relations.requests import RAGGED
 
@@ -40,7 +41,7 @@ class decode_attention(Attention):
         number("top_page", "id", "highest page id in use; 0: as few pages as needed", default=0),
     )
     semantics = SEMANTICS
-    relations = {**RAGGED, **PAGED, **KEYS, **padded(HEADS_IN, HEADS_OUT), "strided": strided("q"), **attention_flags()}
+    relations = {**RAGGED, **PAGED, **KEYS, **LONGER, **padded(HEADS_IN, HEADS_OUT), "strided": strided("q"), **attention_flags()}
 
     def impossible(self, case: Case) -> str | None:
         """Why there is no such case, or None."""

@@ -17,6 +17,7 @@ from harness.contracts.registry import Semantics, Work, contract
 from harness.contracts.relations import strided
 from harness.contracts.relations.flags import attention_flags
 from harness.contracts.relations.heads import padded
+from harness.contracts.relations.lengths import LONGER
 from harness.contracts.relations.pages import PAGED
 from harness.contracts.relations.requests import RAGGED
 
@@ -54,7 +55,7 @@ class verify_attention(Attention):
         words("values", VALUES, "queries and pool as in decode_attention", default="random"),
     )
     semantics = SEMANTICS
-    relations = {**RAGGED, **PAGED, **padded(HEADS_IN, HEADS_OUT), "strided": strided("q"), **attention_flags(window=False, remake=with_fresh)}
+    relations = {**RAGGED, **PAGED, **LONGER, **padded(HEADS_IN, HEADS_OUT), "strided": strided("q"), **attention_flags(window=False, remake=with_fresh)}
 
     def inputs(self, case: Case, draw: Draw) -> AttentionInputs:
         nodes = [case.nodes] * case.batch

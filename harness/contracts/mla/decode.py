@@ -14,6 +14,7 @@ from harness.contracts.registry import Work, contract
 from harness.contracts.relations import strided
 from harness.contracts.relations.heads import padded
 from harness.contracts.relations.keys import KEYS
+from harness.contracts.relations.lengths import LONGER
 from harness.contracts.relations.pages import PAGED
 from harness.contracts.relations.requests import RAGGED
 
@@ -41,7 +42,7 @@ class mla_decode(Absorbed):
         words("values", ("random", "poisoned"), "pool NaN wherever no request has a key, slot 0 among them (poisoned)", default="random"),
     )
 
-    relations = {**RAGGED, **PAGED, **KEYS, **padded({"q": 1}, {"o": 1, "lse": 1}), "strided": strided("q")}
+    relations = {**RAGGED, **PAGED, **KEYS, **LONGER, **padded({"q": 1}, {"o": 1, "lse": 1}), "strided": strided("q")}
 
     def impossible(self, case: Case) -> str | None:
         """Why there is no such case, or None."""

@@ -58,8 +58,9 @@ class Relation:
     slack    (golden values of the varied calls, their budgets) -> budgets of what `back` makes of them
     promise  the word under which a provider promises equality to the bit (`repeat`, `slots`, ...); else they agree within both budgets
     how      how the varied call is made: as any, on another stream beside other work, or replayed from a captured graph (devices alone; not
-             for ops that work in place, which a second replay would do twice); `process`: none is made, two processes' plain calls are
-             compared
+             for ops that work in place, which a second replay would do twice); `refilled`: captured with the inputs of `captured`,
+             which the provider's `refill` overwrites before the replays; `process`: none is made, two processes' plain calls are compared
+    captured x -> the inputs that its buffers hold while a graph is captured (`refilled`)
     off      the varied call has a flag turned off: the results must differ, or the flag is ignored
     unfit    why the law says nothing of a case, or None; there is no such case then
     nbytes   memory that the varied inputs take beyond the plain ones
@@ -72,6 +73,7 @@ class Relation:
     slack: Callable[[list[dict[str, Close]], list[Outputs]], Outputs] | None = None
     promise: str = ""
     how: str = "call"
+    captured: Callable[[Any], Any] = lambda x: x
     off: bool = False
     unfit: Callable[[Case], str | None] = any_case
     nbytes: Callable[[Case], int] = lambda case: 0
@@ -79,7 +81,7 @@ class Relation:
     @property
     def on_a_device(self) -> bool:
         """Whether it needs streams and graphs."""
-        return self.how in ("stream", "replay")
+        return self.how in ("stream", "replay", "refilled")
 
 
 def varied(x: Any, point: Mapping[str, Any] | None = None, /, **fields: Any) -> Any:

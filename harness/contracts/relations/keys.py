@@ -13,34 +13,35 @@ from harness.contracts.relations.base import Outputs, Relation, varied
 from harness.contracts.relations.requests import bounds
 
 
-def _paged(x: Any, pages: list[list[int]], lengths: list[int]) -> Any:
+def on_pages(x: Any, pages: list[list[int]], lengths: list[int]) -> Any:
     """The requests on these pages, with these numbers of tokens."""
     page = x.case.page
     ids = [torch.tensor(own, dtype=torch.int64, device=x.device) for own in pages]
     places = [torch.arange(n, device=x.device) for n in lengths]
     return varied(
         x,
-        {"length": max(lengths)},
+        {"length": max(lengths)} if "length" in x.case.point else {},
         kv_indptr=bounds([len(own) for own in pages], x.device),
         kv_indices=torch.cat(ids).to(torch.int32),
         kv_len=torch.tensor(lengths, dtype=torch.int32, device=x.device),
         slots=[own[place // page] * page + place % page for own, place in zip(ids, places, strict=True)],
-        **({"prefix_len": [max(0, n - 1) for n in lengths]} if "prefix_len" in vars(x) else {}),
+        **({"prefix_len": [max(0, n - m) for n, m in zip(lengths, x.q_len, strict=True)]} if "prefix_len" in vars(x) else {}),
     )
 
 
-def _pages(x: Any) -> list[list[int]]:
+def pages_of(x: Any) -> list[list[int]]:
+    """The page ids of each request."""
     counts: list[int] = x.kv_indptr.diff().tolist()
     return [own.tolist() for own in torch.split(x.kv_indices, counts)]
 
 
 def _halves(x: Any, outputs: Outputs) -> list[Inputs]:
     """The first pages of each request, about half, and the rest."""
-    pages, lengths = _pages(x), x.kv_len.tolist()
+    pages, lengths = pages_of(x), x.kv_len.tolist()
     first = [(len(own) + 1) // 2 if n > x.case.page else len(own) for own, n in zip(pages, lengths, strict=True)]
     cut = [min(n, at * x.case.page) for n, at in zip(lengths, first, strict=True)]
-    low = _paged(x, [own[:at] for own, at in zip(pages, first, strict=True)], cut)
-    return [low, _paged(x, [own[at:] for own, at in zip(pages, first, strict=True)], [n - m for n, m in zip(lengths, cut, strict=True)])]
+    low = on_pages(x, [own[:at] for own, at in zip(pages, first, strict=True)], cut)
+    return [low, on_pages(x, [own[at:] for own, at in zip(pages, first, strict=True)], [n - m for n, m in zip(lengths, cut, strict=True)])]
 
 
 def _shares(lse: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -67,7 +68,7 @@ def _slack(goldens: list[dict[str, Close]], budgets: list[Outputs]) -> Outputs:
 
 
 def _doubled(x: Any, outputs: Outputs) -> list[Inputs]:
-    return [_paged(x, [own * 2 for own in _pages(x)], [2 * n for n in x.kv_len.tolist()])]
+    return [on_pages(x, [own * 2 for own in pages_of(x)], [2 * n for n in x.kv_len.tolist()])]
 
 
 def _less(x: Any, called: list[Outputs]) -> Outputs:

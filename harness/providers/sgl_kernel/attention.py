@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.contracts import Case
 from harness.errors import Unsupported
+from harness.providers.refilling import overwrite
 from harness.providers.registry import implements
 from harness.providers.resolve import resolve
 
@@ -47,6 +48,9 @@ class Paged:
         self.args = (x.q, x.k_pool, x.v_pool)
         table = {"page_table": x.block_table, "cache_seqlens": x.kv_len, "cu_seqlens_q": x.qo_indptr, "max_seqlen_q": max(x.q_len)}
         self.flags = {**table, **_flags(x)}
+
+    def refill(self, x: Any) -> None:
+        overwrite((self.flags["page_table"], self.flags["cache_seqlens"]), (x.block_table, x.kv_len))
 
     def run(self) -> Any:
         o, lse, *_ = self.function(*self.args, **self.flags)

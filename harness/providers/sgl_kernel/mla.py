@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.contracts import Case
+from harness.providers.refilling import overwrite
 from harness.providers.registry import implements
 from harness.providers.resolve import resolve
 
@@ -31,10 +32,18 @@ class FlashMla:
         self.attend = resolve("sgl_kernel.flash_mla:flash_mla_with_kvcache")
         self.x, self.table = x, x.block_table
         fp8 = x.case.cache == "allfp8"
-        metadata = resolve("sgl_kernel.flash_mla:get_mla_metadata")
-        self.plan = metadata(x.kv_len, x.case.queries * x.case.heads, 1, is_fp8_kvcache=fp8)
+        self.plan = self.planned(x)
         scales = (torch.full((1,), value, dtype=torch.float32, device=x.device) for value in (x.q_scale, x.kv_scale))
         self.scales = dict(zip(("descale_q", "descale_k"), scales, strict=True)) if fp8 else {}
+
+    def planned(self, x: Any) -> Any:
+        """The shares of the multiprocessors and the splits of the requests."""
+        metadata = resolve("sgl_kernel.flash_mla:get_mla_metadata")
+        return metadata(x.kv_len, x.case.queries * x.case.heads, 1, is_fp8_kvcache=x.case.cache == "allfp8")
+
+    def refill(self, x: Any) -> None:
+        """The plan anew, as SGLang's FlashMLA back end makes it before each replay."""
+        overwrite((self.table, self.x.kv_len, *self.plan), (x.block_table, x.kv_len, *self.planned(x)))
 
     def run(self) -> Any:
         x, case = self.x, self.x.case
@@ -67,6 +76,9 @@ class Fa3Latent:
     def prepare(self, x: Any, scratch: Any) -> None:
         self.attend = resolve("sgl_kernel.flash_attn:flash_attn_with_kvcache")
         self.x, self.table = x, x.block_table
+
+    def refill(self, x: Any) -> None:
+        overwrite((self.table, self.x.kv_len), (x.block_table, x.kv_len))
 
     def run(self) -> Any:
         x = self.x

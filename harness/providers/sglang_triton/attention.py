@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.contracts import Case
 from harness.errors import Unsupported
+from harness.providers.refilling import overwrite
 from harness.providers.registry import implements
 from harness.providers.resolve import call, resolve
 
@@ -48,7 +49,7 @@ class Decode:
         self.function = resolve(*(f"{module}:{self.name}" for module in MODULES))
         case, v_dim = x.case, x.v_pool.shape[-1]
         parts = splits_on(x.device)
-        indptr, indices = x.tokens()
+        self.tokens = indptr, indices = x.tokens()
         out = scratch.output("o", case.batch, case.heads, v_dim, dtype=x.q.dtype)
         logits = scratch.empty(case.batch, case.heads, parts, v_dim, dtype=torch.float32)
         lse = scratch.empty(case.batch, case.heads, parts, dtype=torch.float32)
@@ -57,6 +58,9 @@ class Decode:
         self.args = (x.q, x.k_flat, x.v_flat, out, indptr, indices, logits, lse, splits, parts, *scales)
         self.flags = {"logit_cap": x.soft_cap, "sinks": x.sinks}
         self.optional = {"page_size": case.page}
+
+    def refill(self, x: Any) -> None:
+        overwrite(self.tokens, x.tokens())  # the splits are the most there may be, whatever the lengths
 
     def run(self) -> Any:
         call(self.function, *self.args, **self.flags, optional=self.optional)

@@ -7,6 +7,7 @@ from typing import Any
 from harness.contracts import Case
 from harness.contracts.mla.absorbed import ALL_FP8
 from harness.errors import Unsupported
+from harness.providers.refilling import overwrite
 from harness.providers.registry import implements
 from harness.providers.resolve import call, resolve
 
@@ -56,6 +57,9 @@ class MlaDecode:
         self.lse = scratch.empty(x.case.batch, x.case.heads, most, dtype=torch.float32)
         self.splits, self.most = torch.full((x.case.batch,), most, dtype=torch.int32, device=x.device), most
         self.optional = {"has_mla": True}
+
+    def refill(self, x: Any) -> None:
+        overwrite((self.indptr, self.indices), x.tokens())  # the splits are the most there may be, whatever the lengths
 
     def run(self) -> Any:
         x, kv = self.x, self.kv

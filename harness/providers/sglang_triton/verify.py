@@ -8,6 +8,7 @@ from unittest import mock
 
 from harness.contracts import Case
 from harness.errors import Unsupported
+from harness.providers.refilling import overwrite
 from harness.providers.registry import implements
 from harness.providers.resolve import call, resolve
 from harness.providers.sglang_triton.attention import no_fp8_rounding
@@ -38,13 +39,19 @@ class Verify:
 
         no_fp8_rounding(x)
         self.function = resolve(*places("extend_attention", self.name))
-        starts, slots = prefixes(x)
-        mask, bounds = masks(x) if x.case.shape != "chain" else (None, None)
+        self.buffers = starts, slots, mask, bounds = self.told(x)
         out = scratch.output("o", *x.q.shape[:2], x.v_pool.shape[-1], dtype=x.q.dtype)
         lse = scratch.output("lse", *x.q.shape[:2], dtype=torch.float32)
         self.args = (x.q, x.k_new, x.v_new, out, x.k_flat, x.v_flat, x.qo_indptr, starts, slots, mask, True, bounds, x.case.nodes, x.k_scale, x.v_scale)
         self.flags = {"sm_scale": x.scale, "logit_cap": x.soft_cap, "sinks": x.sinks, "lse_extend": lse, "skip_prefix_custom_mask": self.skip_prefix}
         self.page = x.case.page
+
+    def told(self, x: Any) -> Any:
+        """What the kernel is told of the prefixes: indptr and token slots, and the mask with its indptr where there is a tree."""
+        return (*prefixes(x), *(masks(x) if x.case.shape != "chain" else (None, None)))
+
+    def refill(self, x: Any) -> None:
+        overwrite(self.buffers, self.told(x))
 
     def run(self) -> Any:
         call(self.function, *self.args, **self.flags, optional={"page_size": self.page})
@@ -74,17 +81,23 @@ class VerifyUnified:
     """extend_attention_fwd_unified with the tree as its custom mask."""
 
     def prepare(self, x: Any, scratch: Any) -> None:
-        import torch
-
         no_fp8_rounding(x)
         self.function = resolve(*places("extend_attention", "extend_attention_fwd_unified"))
-        starts, slots = x.tokens()
-        mask, bounds = masks(x) if x.case.shape != "chain" else (None, None)
-        prefix = torch.tensor(x.prefix_len, dtype=torch.int32, device=x.device)
+        self.buffers = starts, slots, prefix, mask, bounds = self.told(x)
         out = scratch.output("o", *x.q.shape[:2], x.v_pool.shape[-1], dtype=x.q.dtype)
         self.args = (x.q, out, x.k_flat, x.v_flat, x.k_scale, x.v_scale, x.qo_indptr, starts, slots, prefix, x.case.nodes)
         self.flags = {"custom_mask": mask, "mask_indptr": bounds, "sm_scale": x.scale, "logit_cap": x.soft_cap, "sinks": x.sinks}
         self.page = x.case.page
+
+    def told(self, x: Any) -> Any:
+        """What the kernel is told of the keys: indptr, token slots, lengths of the prefixes, and the mask with its indptr where there is a tree."""
+        import torch
+
+        prefix = torch.tensor(x.prefix_len, dtype=torch.int32, device=x.device)
+        return (*x.tokens(), prefix, *(masks(x) if x.case.shape != "chain" else (None, None)))
+
+    def refill(self, x: Any) -> None:
+        overwrite(self.buffers, self.told(x))
 
     def run(self) -> Any:
         call(self.function, *self.args, **self.flags, optional={"page_size": self.page})
@@ -104,9 +117,12 @@ class VerifySplit:
         no_fp8_rounding(x)
         self.function = resolve(*places("verify_splitkv", "verify_splitkv_fwd"))
         importlib.import_module(self.function.__module__)._VK_CACHE.clear()
-        starts, slots = prefixes(x)
+        self.buffers = starts, slots = prefixes(x)
         out = scratch.output("o", *x.q.shape[:2], x.v_pool.shape[-1], dtype=x.q.dtype)
         self.args = (x.q, x.k_new, x.v_new, out, x.k_flat, x.v_flat, x.qo_indptr, starts, slots, None, True, None, x.case.nodes, x.k_scale, x.v_scale, x.scale)
+
+    def refill(self, x: Any) -> None:
+        overwrite(self.buffers, prefixes(x))
 
     def run(self) -> Any:
         if not self.function(*self.args):
