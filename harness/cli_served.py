@@ -21,7 +21,7 @@ from harness.errors import UsageError
 @click.option("--context", "contexts", multiple=True, metavar="N[,N]", help="Tokens of context (default: 4096; on a CPU 32).")
 @click.option("--batch", "batches", multiple=True, metavar="N[,N]", help="Requests a batch (default: 8; on a CPU 2).")
 @click.option("--dtype", type=click.Choice(["bf16", "fp16", "fp32"]), help="Of the model and its cache (default: bf16; on a CPU fp16).")
-@click.option("--page-size", "page", type=click.IntRange(min=1), default=1, show_default=True, help="Tokens a page; a back end with one size takes its own.")
+@click.option("--page-size", "page", type=click.IntRange(1, 4096), default=1, show_default=True, help="Tokens a page; a back end with one size takes its own.")
 @click.option("--soft-cap", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Soft cap of the attention logits; 0: none.")
 @click.option(
     "--platform",

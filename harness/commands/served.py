@@ -25,6 +25,7 @@ from harness.selection import Cell, Selection, cases_folder, cell, names, standi
 from harness.served.attention.backends import BACKENDS, Backend, serving, why_not
 from harness.served.attention.cases import MODES, Asked, ModeCase, cases_of
 from harness.served.attention.choosing import backend_for, defaults, targets_of, words
+from harness.served.attention.sizes import refuse_too_large
 from harness.session import Session
 from harness.speed.behind import ahead, ratios
 from harness.store.ledger import Verdict
@@ -67,12 +68,14 @@ def serve(**options: Any) -> int:
     load_plugins((SERVED,))
     limits = Limits(options["timeout"], options["build_timeout"])
     with Session(machine, plugins=(SERVED,), limits=limits, seed=options["seed"]) as session:
-        here = session.hello()[0].get("arch", "") if machine != "cpu" else ""
+        facts = session.hello()[0] if machine != "cpu" else {}
+        here = facts.get("arch", "")
         known = here in targets_of(folder)
         targets = dict.fromkeys([*([here] if known else []), *(names(options["targets"]) or (targets_of(folder) if machine == "cpu" else ()))])
         routes = defaults(model, options["tp"], targets, folder) if targets else []
         route = routes[0] if known else None
         points = _points(geometry, modes, flags, route, machine, options)
+        refuse_too_large({point.of.case: f"{point.of.mode} of --context {point.of.context} and --batch {point.batch}" for point in points}, facts)
         lines, code = _run(session, points, folder, machine, options, route)
     note = "" if machine != "cpu" else "on a CPU nothing is timed and there is no speed verdict; a device has a default of its own"
     return max(code, _say(routes, lines, options, note=note))
