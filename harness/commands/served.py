@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from harness.commands import timing
-from harness.commands.run import SERVED, code_of, ledger_of, sweep, unlike
+from harness.commands.run import SERVED, code_of, keep, ledger_of, sweep, unlike
 from harness.contracts.models import find_model, load_models
 from harness.errors import UsageError, unknown
 from harness.machine.platforms import CHOICES, device_count, machine_platform
@@ -148,13 +148,15 @@ def _run(session: Session, points: list[Point], folder: Path, machine: str, opti
     ledger = ledger_of(options["ledger"], folder)
     selection = Selection(model=options["model"], tp=options["tp"], machine=machine, cases_dir=folder)
     cells = list({one.id: one for point in points for one in (point.cell, *point.flags)}.values())
-    settings = {"resume": False, "seed": options["seed"], "as_json": options["as_json"], "workers": 1 if machine == "cpu" else None}
-    with ResultLog(Path(options["results"])) as log:
+    settings = {"resume": options["resume"], "seed": options["seed"], "as_json": options["as_json"], "workers": 1 if machine == "cpu" else None}
+    with ResultLog(Path(options["results"]), resume=options["resume"]) as log, session:  # interrupted, the workers end before the log closes
         rows, _ = sweep(session, log, cells, selection, ledger, settings)
         results = {result.cell: result for result, _ in rows}
         plain = [point.cell for point in points]
         if options["timing"]:
-            rows += unlike(timing.take(session, plain, results, runs=options["runs"], step=log.append, devices=device_count(machine)), ledger)
+            failed = timing.take(session, plain, results, runs=options["runs"], step=log.append, devices=device_count(machine))
+            keep(failed, results, log)
+            rows += unlike(failed, ledger)
         _name(session, plain, results, log)
     verdicts = {result.cell: verdict for result, verdict in rows}
     lines = [_line(point, results, verdicts) for point in points]
