@@ -13,7 +13,7 @@ import click
 from harness import __version__
 from harness.cli_gate import gate
 from harness.cli_offline import codegen, export, observe, power, routes, symbols
-from harness.cli_options import CASES, SEED, selecting
+from harness.cli_options import CASES, RESUMES, SEED, keeping, selecting
 from harness.cli_refresh import refresh
 from harness.cli_served import served
 from harness.cli_story import story
@@ -45,6 +45,7 @@ def cli() -> None:
 @click.option("--timing", is_flag=True, help="Then time on the device what is right, and print the times (default: off).")
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="With --timing: runs over the list, each in a fresh process.")
 @click.option("--profile-harness", is_flag=True, help="Print where the time went, by share (default: off).")
+@keeping(RESUMES)
 def run(**options: Any) -> None:
     """Run cells and print the table; exit 1 when there is a finding."""
     from harness.commands.run import run_cells
@@ -190,8 +191,8 @@ def main() -> None:
     except (UsageError, HarnessError) as error:
         click.echo(f"kernel-parity: {error}", err=True)
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("kernel-parity: interrupted; finished results are kept (--resume goes on from them)", err=True)
+    except (click.Abort, KeyboardInterrupt) as error:
+        click.echo("; ".join(("kernel-parity: interrupted", *map(str, error.args))), err=True)
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,26 @@ _SELECT: tuple[Callable[[Any], Any], ...] = (
     click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets, models.toml and ledger.toml {CASES}"),
     click.option("--plugin", "plugins", multiple=True, metavar="FILE_OR_MODULE", help="Load further ops and providers (default: installed plugins only)."),
 )
+
+
+RESUMES = "finished results are kept (--resume goes on from them)"
+
+
+def keeping(words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Says with these words, where the command is interrupted, what it has kept and how to go on; it stands below the command's options."""
+
+    def wrap(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def run(**options: Any) -> Any:
+            try:
+                return command(**options)
+            except KeyboardInterrupt:
+                click.echo(err=True)  # the line that the terminal has written ^C into
+                raise click.Abort(words) from None
+
+        return run
+
+    return wrap
 
 
 def selecting(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from harness.cli_options import CASES
+from harness.cli_options import CASES, RESUMES, keeping
 
 
 @click.command()
@@ -19,6 +19,7 @@ from harness.cli_options import CASES
 @click.option("--baselines", metavar="DIR", help="Folder of baselines (default: $KERNEL_PARITY_BASELINES, else baselines/ beside the package).")
 @click.option("--start", default="", metavar="NAME", help="Name of the machine start of a log that does not say it (default: what it says).")
 @click.option("--preset", default="baseline", show_default=True, help="What is run and timed without --results; its log is results-PRESET.jsonl.")
+@click.option("--resume", is_flag=True, help="Keep the results already in that log and run what is left (default: start afresh).")
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Runs over the list, each in a fresh process.")
 @click.option("--ledger", help="Ledger file, or 'none' (default: ledger.toml of the cases folder).")
 @click.option("--cases", "cases_dir", metavar="DIR", help=f"Folder with presets, kernels.toml and ledger.toml {CASES}")
@@ -27,6 +28,7 @@ from harness.cli_options import CASES
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds a cell may take, compilers apart.")
 @click.option("--build-timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, help="Seconds a just-in-time build may take.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every cell (default: a table of what changed).")
+@keeping(RESUMES)
 def refresh(**options: Any) -> None:
     """Make what was timed the baseline: new and confirmed faster cells by themselves; slower, renamed, gone and unclassified ones with a reason.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from harness.cli_options import SEED
+from harness.cli_options import SEED, keeping
 
 
 @click.command()
@@ -32,6 +32,7 @@ from harness.cli_options import SEED
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds a cell may take, compilers apart.")
 @click.option("--build-timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, help="Seconds a just-in-time build may take.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (default: a line a version as it is tried, then the change).")
+@keeping("what ran is kept, the same command goes on from it")
 def bisect(**options: Any) -> None:
     """Find the version of a library at which CELL's verdict, kernels or time changed.
 

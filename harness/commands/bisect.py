@@ -93,11 +93,7 @@ def bisect_versions(**options: Any) -> int:
         click.echo(f"{cell.id} over {package}, {len(order)} versions from {listed[0]} to {listed[-1]}, by {against}; {machine}", err=True)
     search = Bisect(trial, order, GRADES[against](), (lambda line: None) if quiet else click.echo)
     began = time.monotonic()
-    try:
-        record = _searched(search, older="good" if order is listed else "bad")
-    except KeyboardInterrupt:
-        click.echo("kernel-parity: interrupted; what ran is kept, the same command goes on from it", err=True)
-        return 130
+    record = _searched(search, older="good" if order is listed else "bad")
     record = {"cell": cell.id, "package": package, "against": against, "seconds": round(time.monotonic() - began, 1), **record}
     click.echo(msgspec.json.encode(record) if quiet else "\n" + bisected.change(record))
     return 0

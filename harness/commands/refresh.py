@@ -30,7 +30,7 @@ from harness.store.measured import CONTROL, CONTROLS, Measured, by_start, newest
 from harness.store.results import Result, read
 
 # what `run` has options for and a refresh decides by itself; `devices`: one, because a machine start is one device's
-_RUN = {"timing": True, "resume": False, "workers": None, "seed": 0, "devices": 1, "model": None, "tp": 1, "shard": ""}
+_RUN = {"timing": True, "workers": None, "seed": 0, "devices": 1, "model": None, "tp": 1, "shard": ""}
 
 
 @dataclass
@@ -54,6 +54,8 @@ def refresh_baselines(**options: Any) -> int:
     ledger, families = ledger_of(options["ledger"], cases), load_families(cases / "kernels.toml")
     if options["start"] and len(options["results"]) != 1:
         raise UsageError("--start names the machine start of one log: give one --results with it")
+    if options["resume"] and options["results"]:
+        raise UsageError("--resume goes on with a measurement, and with --results nothing is measured: leave one of them out")
     logs = options["results"] or (_measure(only, ledger, options),)
     rows = {log: newest(read(Path(log))) for log in logs}
     outcome = Outcome()

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from harness.commands import timing
-from harness.commands.run import SERVED, code_of, ledger_of, sweep, unlike
+from harness.commands.run import SERVED, code_of, keep, ledger_of, sweep, unlike
 from harness.contracts.models import find_model, load_models
 from harness.errors import UsageError, unknown
 from harness.machine.platforms import CHOICES, device_count, machine_platform
@@ -25,6 +25,7 @@ from harness.selection import Cell, Selection, cases_folder, cell, names, standi
 from harness.served.attention.backends import BACKENDS, Backend, serving, why_not
 from harness.served.attention.cases import MODES, Asked, ModeCase, cases_of
 from harness.served.attention.choosing import backend_for, defaults, targets_of, words
+from harness.served.attention.sizes import refuse_too_large
 from harness.session import Session
 from harness.speed.behind import ahead, ratios
 from harness.speed.names import family
@@ -68,12 +69,14 @@ def serve(**options: Any) -> int:
     load_plugins((SERVED,))
     limits = Limits(options["timeout"], options["build_timeout"])
     with Session(machine, plugins=(SERVED,), limits=limits, seed=options["seed"]) as session:
-        here = session.hello()[0].get("arch", "") if machine != "cpu" else ""
+        facts = session.hello()[0] if machine != "cpu" else {}
+        here = facts.get("arch", "")
         known = here in targets_of(folder)
         targets = dict.fromkeys([*([here] if known else []), *(names(options["targets"]) or (targets_of(folder) if machine == "cpu" else ()))])
         routes = defaults(model, options["tp"], targets, folder) if targets else []
         route = routes[0] if known else None
         points = _points(geometry, modes, flags, route, machine, options)
+        refuse_too_large({point.of.case: f"{point.of.mode} of --context {point.of.context} and --batch {point.batch}" for point in points}, facts)
         lines, code = _run(session, points, folder, machine, options, route)
     note = "" if machine != "cpu" else "on a CPU nothing is timed and there is no speed verdict; a device has a default of its own"
     return max(code, _say(routes, lines, options, note=note))
@@ -146,13 +149,15 @@ def _run(session: Session, points: list[Point], folder: Path, machine: str, opti
     ledger = ledger_of(options["ledger"], folder)
     selection = Selection(model=options["model"], tp=options["tp"], machine=machine, cases_dir=folder)
     cells = list({one.id: one for point in points for one in (point.cell, *point.flags)}.values())
-    settings = {"resume": False, "seed": options["seed"], "as_json": options["as_json"], "workers": 1 if machine == "cpu" else None}
-    with ResultLog(Path(options["results"])) as log:
+    settings = {"resume": options["resume"], "seed": options["seed"], "as_json": options["as_json"], "workers": 1 if machine == "cpu" else None}
+    with ResultLog(Path(options["results"]), resume=options["resume"]) as log, session:  # interrupted, the workers end before the log closes
         rows, _ = sweep(session, log, cells, selection, ledger, settings)
         results = {result.cell: result for result, _ in rows}
         plain = [point.cell for point in points]
         if options["timing"]:
-            rows += unlike(timing.take(session, plain, results, runs=options["runs"], step=log.append, devices=device_count(machine)), ledger)
+            failed = timing.take(session, plain, results, runs=options["runs"], step=log.append, devices=device_count(machine))
+            keep(failed, results, log)
+            rows += unlike(failed, ledger)
         _name(session, plain, results, log)
     verdicts = {result.cell: verdict for result, verdict in rows}
     lines = [_line(point, results, verdicts) for point in points]
