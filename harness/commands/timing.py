@@ -56,8 +56,10 @@ def once(session: Session, cells: list[Cell], results: dict[str, Result], failed
 
     def done(cell: Cell, timed: Result) -> None:
         if timed.timings:
-            results[cell.id].timings += timed.timings
-            step(results[cell.id])
+            result = results[cell.id]
+            result.timings += timed.timings
+            result.seconds |= {share: round(result.seconds.get(share, 0.0) + spent, 6) for share, spent in timed.seconds.items()}
+            step(result)
         else:
             failed.append(timed)
 

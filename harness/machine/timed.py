@@ -75,7 +75,7 @@ class Stopwatch:
         result = self._bench.row(case, provider, platform, seed)
         shares, healthy = Shares(), True
         try:
-            result.timings = [self._time(case, provider, seed, mode=mode, why=why, delay=delay)]
+            result.timings = [self._time(case, provider, seed, shares, mode=mode, why=why, delay=delay)]
         except NoGraph as error:
             result.status, result.reason, result.detail = "unsupported", NO_GRAPH, str(error)
             healthy = False
@@ -83,7 +83,7 @@ class Stopwatch:
             result.status, result.reason = classify(error)
             result.detail = f"in the timed calls: {type(error).__name__}: {words_of(error)}"[:4000]
             healthy = not poisons(error) and self._bench.settled()
-        result.seconds = {"timing": shares.close()["harness"]}
+        result.seconds = {f"timing, {share}": seconds for share, seconds in shares.close().items()}
         return result, healthy
 
     def kernels(self, cells: Sequence[tuple[Case, Provider, int]]) -> list[tuple[Kernel, ...]]:
@@ -94,20 +94,23 @@ class Stopwatch:
 
         return profiled([partial(prepared, *cell) for cell in cells])
 
-    def _time(self, case: Case, provider: Provider, seed: int, *, mode: str, why: str, delay: float) -> Timing:
+    def _time(self, case: Case, provider: Provider, seed: int, shares: Shares, *, mode: str, why: str, delay: float) -> Timing:
         device = self._bench.device
         self._timer = self._timer or Timer(device.string, device.facts["arch"])
         declared = op(case.op)
-        inputs = [make_inputs(case, device.string, seed)]
-        if sum(tensor.nbytes for _, tensor in inputs[0].tensors()) * _SETS <= _SET_BYTES:
-            inputs += [make_inputs(case, device.string, seed) for _ in range(_SETS - 1)]
+        with shares.phase("inputs"):
+            inputs = [make_inputs(case, device.string, seed)]
+            if sum(tensor.nbytes for _, tensor in inputs[0].tensors()) * _SETS <= _SET_BYTES:
+                inputs += [make_inputs(case, device.string, seed) for _ in range(_SETS - 1)]
+            synchronise(device)
         self._bench.begun()
-        sets = [Ready(declared, x, provider, device) for x in inputs]
-        calls = [delayed(one.run, delay) for one in sets]
+        with shares.phase("prepare"):
+            sets = [Ready(declared, x, provider, device) for x in inputs]
         launches = []
-        for call in calls:
+        for call in (delayed(one.run, delay) for one in sets):
             torch.manual_seed(2 * seed)  # a rejection sampler goes round as often as its numbers say: those of a graph are its capture's
-            launches.append(capture(call)[0].replay if mode == "graph" else call)
+            with shares.phase("kernel"):
+                launches.append(capture(call)[0].replay if mode == "graph" else call)
 
         def restore() -> None:
             for one in sets:
@@ -115,7 +118,8 @@ class Stopwatch:
 
         work = declared.impl.work(case)
         control = control_for(work.flops, work.bytes)
-        taken = self._timer.take(launches, control, restore)
+        with shares.phase("samples"):
+            taken = self._timer.take(launches, control, restore)
         low, median, high = (round(float(value), 4) for value in np.percentile(taken.us, (25, 50, 75)))
         return Timing(
             mode=mode,
