@@ -39,7 +39,7 @@ def cli() -> None:
 @SEED
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds a cell may take, compilers apart.")
 @click.option("--build-timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, help="Seconds a just-in-time build may take.")
-@click.option("--show", default=20, show_default=True, help="How many findings are explained in full.")
+@click.option("--show", type=click.IntRange(min=0), default=20, show_default=True, help="How many findings are explained in full.")
 @click.option("--json", "as_json", is_flag=True, help="Print result lines with their verdict instead of the table (default: the table).")
 @click.option("--show-power", is_flag=True, help="Print the smallest error and, of draws, the smallest bias that would show (default: off).")
 @click.option("--timing", is_flag=True, help="Then time on the device what is right, and print the times (default: off).")

@@ -26,7 +26,7 @@ from harness.cli_options import RESUMES, SEED, keeping, selecting
 @SEED
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds a cell may take, compilers apart.")
 @click.option("--build-timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, help="Seconds a just-in-time build may take.")
-@click.option("--show", default=20, show_default=True, help="How many wrong cells are explained in full.")
+@click.option("--show", type=click.IntRange(min=0), default=20, show_default=True, help="How many wrong cells are explained in full.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON a cell instead of the tables (default: the tables).")
 @keeping(RESUMES)
 def gate(**options: Any) -> None:

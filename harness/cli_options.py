@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 CASES = "(default: $KERNEL_PARITY_CASES, else cases/ beside the package)."
-# torch's generators take 63 bits, and second calls take twice the seed and one
-SEED = click.option("--seed", type=click.IntRange(0, 2**62 - 1), default=0, show_default=True, help="Seed of the inputs.")
+SEEDS = 2**62 - 1  # the largest: torch's generators take 63 bits, and second calls take twice the seed and one
+SEED = click.option("--seed", type=click.IntRange(0, SEEDS), default=0, show_default=True, help="Seed of the inputs.")
 _SELECT: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--preset",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harness.cli_options import SEEDS
 from harness.errors import HarnessError, UsageError
 from harness.selection import Cell
 
@@ -42,8 +43,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuses what --timing does not go with, and turns desk mode on with pytest-benchmark's own --benchmark-only."""
+    """Refuses a seed that no generator takes and what --timing does not go with, and turns desk mode on with pytest-benchmark's own --benchmark-only."""
     try:
+        if not 0 <= config.getoption("--input-seed") <= SEEDS:
+            raise UsageError(f"--input-seed is a number from 0 to {SEEDS}, not {config.getoption('--input-seed')}")
         if config.getoption("--timing"):
             from harness.plugin_timing import refuse
 

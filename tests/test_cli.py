@@ -51,6 +51,8 @@ ROOT = Path(__file__).resolve().parent.parent
         (("run", "--plugin", "absent.module"), "'absent.module' does not load: ModuleNotFoundError"),
         (("run", "--ledger", "absent.toml"), "cannot read the ledger absent.toml"),
         (("run", "--op", "merge_state", "--results", "/proc/none/r.jsonl"), "cannot write results to /proc/none/r.jsonl"),
+        (("run", "--show", "-1"), "'--show': -1 is not in the range x>=0"),
+        (("gate", "--show", "-1"), "'--show': -1 is not in the range x>=0"),
         (("run", "--unknown"), "No such option '--unknown'"),
         (("list", "things"), "'things' is not one of 'ops'"),
         (("list", "ops", "--op", "merge_stat"), "unknown op 'merge_stat'; nearest: merge_state"),

@@ -73,6 +73,8 @@ def test_xdist_writes_one_whole_log(tmp_path):
         (("--ledger", "none.toml"), "cannot read the ledger"),
         (("--results", "/proc/none/r.jsonl"), "give a writable path"),
         (("--cell-timeout", "nan"), "a cell's time limit is a number of seconds above 0, not nan"),
+        (("--input-seed", "-1"), f"--input-seed is a number from 0 to {2**62 - 1}, not -1"),
+        (("--input-seed", str(2**62)), f"--input-seed is a number from 0 to {2**62 - 1}, not {2**62}"),
     ],
 )
 def test_what_a_user_gets_wrong_is_one_line_and_exit_code_2(arguments, said):

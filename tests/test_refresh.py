@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from clockwork import Clockwork
 from timed_logs import CELLS, DEVICE, H12, H16, H200, MERGE, MERGE16, MI300, TOP, TOP20, log, result
@@ -256,6 +257,28 @@ def test_a_log_that_does_not_say_its_start_is_told_it(refresh, kept, tmp_path):
     assert list(kept()["mla"].starts) == ["lease-1"]
 
 
+MINE = "mla_decode[mine-b32-h12-s4096-pg64-bf16]"
+
+
+def test_rows_of_an_unknown_provider_are_taken_with_its_plugin_or_left_out(refresh, kept, tmp_path, monkeypatch):
+    mine = log(tmp_path / "mine.jsonl", result(MINE, 95.0))
+    assert refresh("--results", mine, "--only", "merging,controls")[0] == 0
+    assert list(kept()) == ["controls", "merging"]
+    monkeypatch.setattr(registry, "_providers", dict(providers()))
+    (tmp_path / "mine.py").write_text(
+        "from harness.providers import implements\n@implements('mla_decode', library='torch', name='mine', platforms={'cuda'})\ndef mine(x):\n    return None\n"
+    )
+    code, _, err = refresh("--results", mine, "--plugin", "mine.py")
+    assert (code, err) == (0, "")
+    assert MINE in kept()["mla"].cells
+
+
+def test_rows_of_served_back_ends_need_no_plugin(refresh, kept, tmp_path):
+    served = "decode_attention[served_triton-b8-h4-kv1-s4096-bf16]"
+    assert refresh("--results", log(tmp_path / "x.jsonl", result(served, 95.0)))[0] == 0
+    assert served in kept()["attention"].cells
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -273,6 +296,9 @@ def test_a_log_that_does_not_say_its_start_is_told_it(refresh, kept, tmp_path):
         (("--results", "x.jsonl", "--results", "other.jsonl"), "the logs are of several devices"),
         (("--results", "both.jsonl"), "both.jsonl has times of two devices"),
         (("--results", "versions.jsonl"), "machine start x with two drivers or versions"),
+        (("--results", "mine.jsonl"), "mine.jsonl has rows of the provider 'mine' of mla_decode, which nobody declares here: give --plugin"),
+        (("--results", "mine.jsonl", "--only", "mla"), "has rows of the provider 'mine' of mla_decode"),
+        (("--results", "own.jsonl"), "own.jsonl has rows of the op 'own_op', which nobody declares here: give --plugin"),
         (("--platform", "cpu"), "--timing needs a GPU"),
     ],
 )
@@ -282,7 +308,9 @@ def test_a_mistake_is_one_line_and_changes_nothing(refresh, tmp_path, arguments,
     log(tmp_path / "y.jsonl", start="y")
     log(tmp_path / "both.jsonl", result(H12, 95.0, device=MI300))
     log(tmp_path / "versions.jsonl", result(H12, 95.0, versions={"sglang": "0.5.17"}))
-    for name, row in (("untimed.jsonl", result(H12)), ("other.jsonl", result(H12, 95.0, start="m", device=MI300))):
+    log(tmp_path / "mine.jsonl", result(MINE, 95.0))
+    own = msgspec.structs.replace(result(H12, 95.0), cell="own_op[mine-b1]", op="own_op", provider="mine")
+    for name, row in (("untimed.jsonl", result(H12)), ("other.jsonl", result(H12, 95.0, start="m", device=MI300)), ("own.jsonl", own)):
         with ResultLog(tmp_path / name) as file:
             file.append(row)
     code, out, err = refresh(*arguments)

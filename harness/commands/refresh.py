@@ -15,10 +15,11 @@ import msgspec
 
 from harness import report
 from harness.commands.probe import BASELINES
-from harness.commands.run import ledger_of, rows_of, selection_of
+from harness.commands.run import ledger_of, rows_of, selection_of, with_served
 from harness.contracts import op, ops
 from harness.errors import UsageError, nearest
 from harness.plugins import load_plugins
+from harness.providers import providers
 from harness.selection import Selection, cases_folder, find_cell
 from harness.speed.suite import Timed
 from harness.store import baselines as stored
@@ -58,6 +59,9 @@ def refresh_baselines(**options: Any) -> int:
         raise UsageError("--resume goes on with a measurement, and with --results nothing is measured: leave one of them out")
     logs = options["results"] or (_measure(only, ledger, options),)
     rows = {log: newest(read(Path(log))) for log in logs}
+    for log, mine in rows.items():
+        load_plugins(with_served((), (row.provider for row in mine)))
+        _declared(log, mine, only)
     outcome = Outcome()
     for mine in rows.values():
         chosen = [row for row in mine if _wanted(row.cell, only)]
@@ -82,6 +86,17 @@ def _measure(only: Sequence[str], ledger: Any, options: dict[str, Any]) -> str:
     selection: Selection = selection_of(given)
     rows_of(selection, ledger, given)
     return str(given["results"])
+
+
+def _declared(log: str, rows: Sequence[Result], only: Sequence[str]) -> None:
+    """Raises UsageError for a row of an op or provider that nobody declares here: no later night could be held against it."""
+    remedy = "give --plugin with the file or module that does"
+    for row in rows:
+        if row.op not in ops():
+            raise UsageError(f"{log} has rows of the op {row.op!r}, which nobody declares here: {remedy}")
+        if _wanted(row.cell, only) and (row.op, row.provider) not in providers():
+            what = f"the provider {row.provider!r} of {row.op}"
+            raise UsageError(f"{log} has rows of {what}, which nobody declares here: {remedy}, or leave it out with --only")
 
 
 def _ops(only: Sequence[str]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Set
+from collections.abc import Iterable, Sequence, Set
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,7 @@ SERVED = "harness.served.attention.providers"  # loaded where one of its provide
 
 def selection_of(options: dict[str, Any]) -> Selection:
     """The selection that command-line options describe; loads the plugins first."""
-    if any("served_" in name for name in (*options["providers"], *options.get("cells", ()))):
-        options["plugins"] = (*options["plugins"], SERVED)
+    options["plugins"] = with_served(options["plugins"], (*options["providers"], *options.get("cells", ())))
     load_plugins(options["plugins"])
     if options["tp"] != 1 and options["model"] is None:
         raise UsageError("--tp goes with --model: a preset's shapes are those of one rank already")
@@ -48,6 +47,11 @@ def selection_of(options: dict[str, Any]) -> Selection:
         shard=options["shard"],
         cases_dir=cases_folder(options["cases_dir"]),
     )
+
+
+def with_served(plugins: Sequence[str], named: Iterable[str]) -> tuple[str, ...]:
+    """The plugins, and that of the served back ends where one of the names, of providers or cells, is theirs."""
+    return (*plugins, SERVED) if SERVED not in plugins and any("served_" in name for name in named) else tuple(plugins)
 
 
 def ledger_of(path: str | None, cases_dir: Path) -> Ledger:
