@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import checks
-from harness.contracts import make_inputs, op
+from harness.contracts import make_inputs, op, ops
+from harness.contracts.inputs import fingerprint
 from harness.machine import execute
 from harness.machine.clock import Timer
 from harness.machine.clock.cache import Flush, cache_bytes
@@ -21,8 +22,9 @@ from harness.machine.clock.control import Controls
 from harness.machine.memory import Scratch
 from harness.machine.platforms import Device
 from harness.machine.remedy import Padded, first_heads
-from harness.machine.timed import Stopwatch
+from harness.machine.timed import Stopwatch, _twin
 from harness.providers import implements, providers, registry
+from harness.selection import DEFAULT_CASES, preset_cases
 from harness.speed.stopping import CONVERGED, LIMIT, NOISY, Rule, halfwidth, steady
 
 CASE = op("merge_state").axes.case(tokens=3, heads=2, dim=16, dtype="fp32")
@@ -281,3 +283,12 @@ def test_the_interval_holds_the_true_median_as_often_as_it_says():
 def test_a_drift_is_not_steady():
     assert steady(STEADY)
     assert not steady([100.0 + 0.1 * place for place in range(200)])
+
+
+@pytest.mark.parametrize("declared", ops(), ids=lambda declared: declared.name)
+def test_the_second_set_of_inputs_is_the_first_elsewhere(declared):
+    for case in preset_cases(DEFAULT_CASES, "smoke", declared.name)[:3]:
+        x = make_inputs(case, "cpu", 1)
+        for (name, tensor), (again, copied) in zip(x.tensors(), _twin(x).tensors(), strict=True):
+            assert (again, copied.stride(), int(fingerprint(copied))) == (name, tensor.stride(), int(fingerprint(tensor)))
+            assert not tensor.numel() or copied.data_ptr() != tensor.data_ptr()
