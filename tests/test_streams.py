@@ -8,14 +8,17 @@ import pytest
 import torch
 
 from harness.contracts import Case, op
+from harness.errors import UsageError
 from harness.faults import FAULTS, relating
 from harness.machine import execute
 from harness.machine.platforms import Device
 from harness.providers import implements, registry
+from tests.recording import RecordedGraph
 
 CPU = Device("cpu", "cpu", {"name": "a cpu", "arch": "cpu"})
 MERGE = op("merge_state").axes.case(tokens=3, heads=2, dim=16, dtype="fp32", relation="replay")
 SAMPLE = FAULTS["fault_DrawsBeforeTheGraph"].case
+GROWN = FAULTS["fault_ReadsLengthsOnTheDevice"].case
 
 
 class Stream:
@@ -121,3 +124,66 @@ def test_a_call_that_cannot_be_captured_is_unsupported_and_the_worker_given_up(d
     result, healthy = judged(Merge)
     assert (result.status, healthy) == ("unsupported", False)
     assert "cannot be captured in a graph: RuntimeError: operation not permitted" in result.detail
+
+
+# ---- graphs replayed when the requests have grown ----
+
+
+@pytest.fixture
+def recorded(device):
+    device.setattr(torch.cuda, "CUDAGraph", RecordedGraph)
+    device.setattr(torch.cuda, "graph", RecordedGraph.capture)
+    return device
+
+
+def test_a_graph_that_reads_its_lengths_on_the_device_holds_for_longer_ones(recorded):
+    result, healthy = judged(relating.ReadsLengthsOnTheDevice, GROWN)
+    assert (result.status, healthy) == ("pass", True), result.detail
+    assert result.figures["o"]["apart"] == 0.0
+
+
+@pytest.mark.parametrize("fault", [relating.PlansForTheLengthsOfTheCapture, relating.KeepsThePagesOfTheCapture])
+def test_what_the_host_settled_at_the_capture_shows_when_requests_grow(recorded, fault):
+    case = FAULTS[f"fault_{fault.__name__}"].case
+    result, _ = judged(fault, case)
+    assert (result.status, result.reason) == ("mismatch", "numerics")
+    assert result.detail.startswith("in the call with a graph captured while the requests were short, replayed as they are now: Output 'o'")
+    replayed = op(case.op).axes.case(**{**case.point, "relation": "replay"})
+    assert judged(fault, replayed)[0].status == "pass"  # lengths that stay hide it
+
+
+def test_a_refill_that_overwrites_nothing_shows_in_the_replay_at_the_capture(recorded):
+    class Forgets(relating.ReadsLengthsOnTheDevice):
+        def refill(self, x):
+            pass
+
+    result, _ = judged(Forgets, GROWN)
+    assert (result.status, result.reason) == ("mismatch", "numerics")
+    assert result.detail.startswith("in the replay at the lengths of the capture: Output 'o'")
+
+
+def test_a_length_brought_to_the_host_cannot_be_captured(recorded):
+    class Asks(relating.ReadsLengthsOnTheDevice):
+        def run(self):
+            self.bound = int(self.lengths.max())
+            super().run()
+
+    result, healthy = judged(Asks, GROWN)
+    assert (result.status, healthy) == ("unsupported", False)
+    assert "operation not permitted when stream is capturing" in result.detail
+
+
+def test_a_provider_that_cannot_be_refilled_says_so(recorded):
+    result, healthy = judged(relating.right, GROWN)
+    assert (result.status, result.reason, healthy) == ("unsupported", "declined", True)
+    assert result.detail.startswith("it has no refill(x)")
+
+
+def test_cases_that_cannot_grow_are_refused():
+    for name, case, why in (
+        ("mla_decode", "b2-q4-h5-s4-fp32-longer", "as short as those of a capture"),
+        ("verify_attention", "b3-h6-kv2-n4-p1-d16-fp32-longer", "as short as those of a capture"),
+        ("verify_attention", "b3-h6-kv2-n4-p40-d16-pg8-fp32-longer", "where a page begins"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            op(name).axes.parse(case)

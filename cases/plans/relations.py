@@ -9,6 +9,7 @@ from harness.contracts import op
 ELSEWHERE = ["process"]
 FLAGS = ["uncapped", "unsunk", "unscaled", "unwindowed", "untempered"]
 HIGH = ["highpages", "edgepages"]  # large pools: small rows only
+DEVICE = ["stream", "replay", "longer"]  # what only a device shows: on one shape
 DECODE = {"batch": 3, "heads": 12, "kv_heads": 4, "length": 40, "lengths": "ragged"}
 EXTEND = {"batch": 3, "heads": 12, "kv_heads": 4, "new": 7, "prefix": 40, "lengths": "ragged"}
 VERIFY = {"batch": 3, "heads": 12, "kv_heads": 4, "nodes": 4, "prefix": 40, "lengths": "ragged"}
@@ -131,13 +132,15 @@ def pr():
     yield from sampling()
     yield point("decode_attention", **{**DECODE, "kv_heads": 1}, dim=64, dtype="bf16", relation="highpages")
     yield point("mla_decode", batch=3, heads=12, length=40, dtype="bf16", lengths="ragged", relation="process")
+    yield point("decode_attention", **{**DECODE, "length": 2000}, page=16, dtype="bf16", relation="longer")
+    yield from line("mla_decode", "page", [1, 64], batch=3, heads=16, length=2000, dtype="bf16", lengths="ragged", relation="longer")
     small = {"batch": 2, "heads": 3, "kv_heads": 1, "dim": 16}
-    yield from every("decode_attention", but=["stream", "replay"], **small, length=20, dtype="fp32")
+    yield from every("decode_attention", but=DEVICE, **small, length=20, dtype="fp32")
     yield point("decode_attention", **small, length=20, dtype="fp16", relation="highpages")
     yield from flags("decode_attention", "length", **small, length=20, dtype="fp32")
-    yield from every("extend_attention", but=["stream", "replay"], **small, new=3, prefix=9, dtype="fp16")
+    yield from every("extend_attention", but=DEVICE, **small, new=3, prefix=9, dtype="fp16")
     yield from flags("extend_attention", "prefix", **small, new=3, prefix=9, dtype="fp16")
-    yield from every("mla_decode", but=["stream", "replay"], batch=2, heads=12, length=9, dtype="fp32")
+    yield from every("mla_decode", but=DEVICE, batch=2, heads=12, length=9, dtype="fp32")
 
 
 def nightly():
@@ -150,7 +153,7 @@ def nightly():
         yield from line(name, "relation", HIGH, **base, dim=64, dtype="bf16")
     yield from line("mla_decode", "relation", HIGH, batch=3, heads=12, length=40, dtype="bf16")
     yield from line("mla_prefill_absorbed", "relation", HIGH, batch=3, heads=12, new=7, prefix=40, dtype="bf16")
-    laws = ["repeat", "slots", "alone", "stream", "replay", "repaged", "padheads", "split"]
+    laws = ["repeat", "slots", "alone", "stream", "replay", "repaged", "padheads", "split", "longer"]
     for heads, kv_heads in ((64, 8), (12, 1), (24, 24)):
         yield from line("decode_attention", "relation", laws, batch=8, heads=heads, kv_heads=kv_heads, length=2000, dtype="bf16", lengths="ragged")
     for heads in (8, 12, 16, 128):

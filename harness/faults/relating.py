@@ -10,6 +10,7 @@ from typing import Any
 from harness.contracts._torch import torch
 from harness.contracts.inputs import Draw
 from harness.faults.shelf import eager, fault, right
+from harness.providers.refilling import overwrite
 
 _CALLS = itertools.count()
 _PROCESS = int.from_bytes(os.urandom(4))  # another in each process that loads the shelf
@@ -238,6 +239,48 @@ class DrawsBeforeTheGraph:
 
     def run(self) -> Any:
         return torch.searchsorted(self.weights, self.coins, right=True).clamp_(max=self.weights.shape[1] - 1)
+
+
+class _Decode:
+    """mla_decode in plain PyTorch at page size 1, with lengths and pages on the device alone."""
+
+    def prepare(self, x: Any, scratch: Any) -> None:
+        self.x, self.table, self.lengths = x, x.block_table, x.kv_len
+        self.bound = self.table.shape[1]
+        self.out = scratch.output("o", like=x.q_nope), scratch.output("lse", *x.q.shape[:2], dtype=torch.float32)
+
+    def refill(self, x: Any) -> None:
+        overwrite((self.table, self.lengths), (x.block_table, x.kv_len))
+
+    def run(self) -> None:
+        keys = self.x.kv[:, 0][self.table[:, : self.bound].long()]
+        beyond = torch.arange(self.bound, device=keys.device) >= self.lengths[:, None]
+        scores = (self.x.q @ keys.mT * self.x.scale).masked_fill(beyond[:, None], -math.inf)
+        self.out[0].copy_(torch.softmax(scores, -1) @ keys[..., :512])
+        self.out[1].copy_(torch.logsumexp(scores, -1))
+
+
+@fault("mla_decode", "pass", relation="longer", platforms={"cuda", "rocm"}, lengths="ragged", **LATENT)
+class ReadsLengthsOnTheDevice(_Decode):
+    """A clean control: its loop goes on to the most keys that its buffers hold."""
+
+
+@fault("mla_decode", "mismatch", "numerics", relation="longer", platforms={"cuda", "rocm"}, lengths="ragged", **LATENT)
+class PlansForTheLengthsOfTheCapture(_Decode):
+    """Its loop ends where the longest request ended when its host planned, which a captured graph keeps."""
+
+    def refill(self, x: Any) -> None:
+        super().refill(x)
+        self.bound = max(map(len, x.slots))
+
+
+@fault("mla_decode", "mismatch", "numerics", relation="longer", platforms={"cuda", "rocm"}, lengths="ragged", **{**LATENT, "batch": 3})
+class KeepsThePagesOfTheCapture(_Decode):
+    """Lengths come from the device, page ids from a copy made when its host planned."""
+
+    def refill(self, x: Any) -> None:
+        self.table = self.table.clone()
+        super().refill(x)
 
 
 # ---- requests that a server serves together ----

@@ -17,7 +17,7 @@ from harness.machine.exchange import prints
 from harness.machine.memory import Scratch
 from harness.machine.platforms import Device, synchronise
 from harness.machine.shares import Shares
-from harness.machine.streams import Launch, Replayed, beside, plainly, refilled
+from harness.machine.streams import Launch, Refilled, Replayed, beside, plainly
 from harness.providers import Provider
 from harness.store.results import Result, plain
 
@@ -121,6 +121,12 @@ def relate(
         for name, error in judged.errors.items():
             result.errors[name] = plain(max(float(result.errors.get(name, 0.0)), float(error)))
         calls.append(called)
+    if isinstance(launch, Refilled):
+        at.place = "in the replay at the lengths of the capture: "
+        judged = _judge_first(bench, at, declared, launch, semantics, result, shares)
+        if judged.status != "pass" and result.status == "pass":
+            result.status, result.reason, result.detail = judged.status, judged.reason, judged.detail
+            return
     if isinstance(launch, Replayed):
         at.place = ""
         _compare_replays(launch, declared, calls[0].golden, provider.promises, result)
@@ -134,7 +140,7 @@ def relate(
 def _launch(law: Relation, x: Inputs) -> Launch:
     """How the law has its varied calls made."""
     if law.how == "refilled":
-        return refilled(law.captured(x), x)
+        return Refilled(law.captured(x), x)
     return Replayed() if law.how == "replay" else beside if law.how == "stream" else plainly
 
 
@@ -142,13 +148,7 @@ def _call(
     bench: Bench, at: At, declared: Op, y: Inputs, provider: Provider, semantics: Semantics, result: Result, shares: Shares, launch: Launch
 ) -> tuple[_Called, Result]:
     """A varied call, judged in a result of its own."""
-    key = tuple(sorted(semantics.items()))
-    at.stage = "inputs"
-    with shares.phase("inputs"):
-        prepared = Prepared(y, prints(y))
-    with shares.phase("reference"):
-        prepared.golden[key] = declared.impl.reference(y, semantics)
-        synchronise(bench.device)
+    prepared, golden = _golden(bench, at, declared, y, semantics, shares)
     scratch = Scratch(bench.device.string)
     at.stage = "provider"
     try:
@@ -156,10 +156,34 @@ def _call(
     finally:
         at.tainted = isinstance(launch, Replayed) and launch.failed
     at.stage = "check"
-    judged = msgspec.structs.replace(result, status="pass", reason="", detail="", errors={}, figures={})
+    judged = _blank(result)
     with shares.phase("check"):
         outputs, _ = bench.check(declared, prepared, semantics, scratch, outputs, judged, confirm=True)
-    return _Called(outputs, prepared.golden[key]), judged
+    return _Called(outputs, golden), judged
+
+
+def _golden(bench: Bench, at: At, declared: Op, y: Inputs, semantics: Semantics, shares: Shares) -> tuple[Prepared, dict[str, Expected]]:
+    at.stage = "inputs"
+    with shares.phase("inputs"):
+        prepared = Prepared(y, prints(y))
+    with shares.phase("reference"):
+        golden = prepared.golden[tuple(sorted(semantics.items()))] = declared.impl.reference(y, semantics)
+        synchronise(bench.device)
+    return prepared, golden
+
+
+def _judge_first(bench: Bench, at: At, declared: Op, launch: Refilled, semantics: Semantics, result: Result, shares: Shares) -> Result:
+    """The replay before the buffers were refilled must give what the inputs of the capture ask for."""
+    prepared, _ = _golden(bench, at, declared, launch.captured, semantics, shares)
+    judged = _blank(result)
+    at.stage = "check"
+    with shares.phase("check"):
+        bench.check(declared, prepared, semantics, Scratch(bench.device.string), _named(declared, launch.first), judged, confirm=True)
+    return judged
+
+
+def _blank(result: Result) -> Result:
+    return msgspec.structs.replace(result, status="pass", reason="", detail="", errors={}, figures={})
 
 
 def _compare(law: Relation, provider: Provider, x: Inputs, first: _Called, calls: list[_Called], result: Result) -> None:

@@ -1,4 +1,4 @@
-"""How a prepared provider is called on a device beside the ordinary way: on a stream of its own, and replayed from a graph."""
+"""How a prepared provider is called on a device beside the ordinary way: on a stream of its own, and replayed from a graph, with other lengths too."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from harness.contracts import Inputs
 from harness.machine.graphs import capture
 from harness.machine.memory import Scratch
 
 Launch = Callable[[Any, Scratch], Any]
-Step = Callable[[Any], None]
 _BUSY = 100_000_000  # cycles that the default stream is kept at work, some 50 ms
 
 
@@ -33,39 +33,50 @@ def beside(made: Any, scratch: Scratch) -> Any:
     return returned
 
 
-def as_it_is(made: Any) -> None:
-    """No step: the provider is left as it is."""
-
-
 class Replayed:
-    """Captures the call and replays it twice: the second replay's outputs are returned; `replays` holds what each gave, as it gave it.
+    """Captures the call and replays it twice: the second replay's outputs are returned; `replays` holds what each gave, as it gave it."""
 
-    `before` and `between` are called with the provider before the capture, and between it and the replays.
-    """
-
-    def __init__(self, before: Step = as_it_is, between: Step = as_it_is) -> None:
-        self.before, self.between = before, between
+    def __init__(self) -> None:
         self.replays: list[Any] = []
         self.failed = False
 
     def __call__(self, made: Any, scratch: Scratch) -> Any:
-        self.before(made)
         self.failed = True  # a capture that breaks off leaves a context that nobody should go on with
         graph, returned = capture(made.run)
-        for tensor in scratch.outputs.values():  # what a replay leaves unwritten must not look like the warm-up's result
-            tensor.view(torch.uint8).fill_(0xFF if tensor.is_floating_point() else 0x5A)
-        self.between(made)
-        for _ in range(2):
+
+        def replay() -> Any:
+            for tensor in scratch.outputs.values():  # what a replay leaves unwritten must not look like an earlier result
+                tensor.view(torch.uint8).fill_(0xFF if tensor.is_floating_point() else 0x5A)
             graph.replay()
             torch.cuda.synchronize()
-            self.replays.append(copied(dict(scratch.outputs) if returned is None else returned))
+            return copied(dict(scratch.outputs) if returned is None else returned)
+
+        self.replayed(made, replay)
         self.failed = False
         return None if returned is None else self.replays[-1]
 
+    def replayed(self, made: Any, replay: Callable[[], Any]) -> None:
+        """What is done with the captured graph."""
+        self.replays = [replay(), replay()]
 
-def refilled(captured: Any, replayed: Any) -> Replayed:
-    """Captures the call with its buffers refilled from the inputs `captured`, and replays it with those of `replayed`."""
-    return Replayed(lambda made: made.refill(captured), lambda made: made.refill(replayed))
+
+class Refilled(Replayed):
+    """Captures the call with the provider's buffers refilled from the inputs `captured` and replays it so, which gives `first`; then as
+    Replayed does, the buffers refilled from `given`."""
+
+    def __init__(self, captured: Inputs, given: Inputs) -> None:
+        super().__init__()
+        self.captured, self.given = captured, given
+        self.first: Any = None
+
+    def __call__(self, made: Any, scratch: Scratch) -> Any:
+        made.refill(self.captured)
+        return super().__call__(made, scratch)
+
+    def replayed(self, made: Any, replay: Callable[[], Any]) -> None:
+        self.first = replay()
+        made.refill(self.given)
+        super().replayed(made, replay)
 
 
 def copied(returned: Any) -> Any:

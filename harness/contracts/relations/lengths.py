@@ -18,15 +18,20 @@ def _owned(x: Any, outputs: Outputs) -> list[Inputs]:
 
 
 def _short(x: Any) -> Any:
-    """Each request with as many keys as queries, as a server captures its graphs; on its first pages."""
-    page = x.case.page
-    lengths = [min(n, queries) for n, queries in zip(x.kv_len.tolist(), x.q_len, strict=True)]
-    return on_pages(x, [own[: -(-n // page)] for own, n in zip(pages_of(x), lengths, strict=True)], lengths)
+    """Each request with a key for each query, as a server captures its graphs, and where there are prefixes one of a token."""
+    pages, prefixed = pages_of(x), "prefix" in x.case.point
+    lengths = [min(n, queries + prefixed) for n, queries in zip(x.kv_len.tolist(), x.q_len, strict=True)]
+    counts = [-(-n // x.case.page) for n in lengths]
+    # the last tokens where a page is one: the new keys are theirs; else the first pages, which are full
+    kept = [own[len(own) - count :] if x.case.page == 1 else own[:count] for own, count in zip(pages, counts, strict=True)]
+    return on_pages(x, kept, lengths)
 
 
 def _grows(case: Case) -> str | None:
-    longer = case.prefix > 0 if "prefix" in case.point else case.length > case.point.get("queries", 1)
-    return None if longer else "it needs more keys than queries"
+    if "prefix" in case.point and case.page > 1:
+        return "new tokens behind a shorter prefix would not lie where a page begins"
+    longer = case.prefix > 1 if "prefix" in case.point else case.length > case.point.get("queries", 1)
+    return None if longer else "its requests are as short as those of a capture"
 
 
-LONGER = {"longer": Relation("a graph captured with as many keys as queries, replayed with all of them", _owned, how="refilled", captured=_short, unfit=_grows)}
+LONGER = {"longer": Relation("a graph captured while the requests were short, replayed as they are now", _owned, how="refilled", captured=_short, unfit=_grows)}
