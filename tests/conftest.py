@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 
 import pytest
+from timed_logs import DEVICE, H200
 
 from harness import cli
+from harness.store import baselines
 
 
 @pytest.fixture
@@ -27,3 +29,23 @@ def typed(monkeypatch, capsys, tmp_path):
         return code, said.out, said.err
 
     return run
+
+
+@pytest.fixture
+def refresh(typed, tmp_path):
+    """Types a refresh into the folder `kept`, without a ledger."""
+
+    def run(*arguments: str):
+        return typed("refresh", "--ledger", "none", "--baselines", str(tmp_path / "kept"), *arguments)
+
+    return run
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """The baselines that lie there, by family."""
+
+    def read():
+        return {path.stem: baselines.load(path, H200) for path in sorted((tmp_path / "kept" / DEVICE).glob("*.json"))}
+
+    return read
