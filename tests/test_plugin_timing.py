@@ -131,7 +131,16 @@ def test_a_harness_that_cannot_go_on_ends_with_3(cases):
     ],
 )
 def test_what_does_not_go_together_is_one_line_and_exit_code_2(options, said):
-    given = {"--timing": True, "--runs": 3, "--platform": "cuda", "benchmark_only": False, "dist": "no", "benchmark_min_rounds": 5, "benchmark_max_time": 1.0}
+    given = {
+        "--timing": True,
+        "--runs": 3,
+        "--platform": "cuda",
+        "--input-seed": 0,
+        "benchmark_only": False,
+        "dist": "no",
+        "benchmark_min_rounds": 5,
+        "benchmark_max_time": 1.0,
+    }
     config = SimpleNamespace(getoption=lambda name, default=None: (given | options)[name], stash={}, pluginmanager=None)
     with pytest.raises(pytest.exit.Exception, match=said) as ended:
         plugin.pytest_configure(config)

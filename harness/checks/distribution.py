@@ -150,10 +150,11 @@ def _figures(tally: Tally, answers: list[Answer]) -> dict[str, float | int | str
 
 
 def _greedy(counts: torch.Tensor, expected: Drawn) -> tuple[str, str]:
-    """Whether every draw of all rows, or of one, is a most probable token where chance would not have it so, in words."""
+    """Whether every draw of all rows, or of one, is a most probable token where chance would not have it so, in words. Chance is the greatest that
+    a correct rule gives: one that keeps no more of the band than those tokens."""
     mass = expected.weights * expected.allowed
     best = mass == mass.amax(1, keepdim=True)
-    share = (mass * best).sum(1) / mass.sum(1).clamp_min(1e-300)
+    share = (mass * best).sum(1) / _least_mass(expected, best).clamp_min(1e-300)
     n = counts.sum(1) * _rows(expected)
     stuck = (n > 0) & ((counts * best).sum(1) == n)
     chance = torch.where(stuck, n * share.clamp(1e-300, 1.0).log(), 0.0)
@@ -164,6 +165,19 @@ def _greedy(counts: torch.Tensor, expected: Drawn) -> tuple[str, str]:
     if len(chance) and float(chance[row]) < math.log(SURE / 2 / len(chance)):
         return "", f"Every one of {int(n[row])} draws of row {row} is its most probable token, of probability {float(share[row]):.4g}"
     return "", ""
+
+
+def _least_mass(expected: Drawn, tokens: torch.Tensor) -> torch.Tensor:
+    """The least mass that a correct rule keeps together with these tokens, a row: theirs, that of the required ones, and of the lightest of the band
+    that make up the number to be kept, where that is fixed."""
+    mass, kept = expected.weights * expected.allowed, tokens | expected.required
+    least = (mass * kept).sum(1)
+    if expected.kept is None:
+        return least
+    band = expected.allowed & ~kept
+    lightest = torch.where(band, mass, torch.inf).sort(1).values
+    more = (expected.kept - kept.sum(1)).clamp(min=0).minimum(band.sum(1))
+    return least + torch.where(torch.arange(mass.shape[1], device=mass.device) < more[:, None], lightest, 0.0).sum(1)
 
 
 def _named(counts: torch.Tensor, expected: Drawn) -> Instead | None:
