@@ -25,12 +25,13 @@ def scan(**options: Any) -> int:
     folder = cases_folder(options["cases_dir"]) / "symbols"
     source, config_path = _find(options["spec"], folder)
     scenarios = scenarios_of(list(names(options["platforms"])), load_scenarios(folder / "scenarios.toml"), load_config(config_path))
+    entries = [] if options["diff"] else _entries(options["ledger"], folder)
     report = _scan(source, config_path, folder, scenarios, options)
     if options["diff"]:
         other, other_config = _find(options["diff"], folder)
         return _print_diff(_scan(other, other_config, folder, scenarios, options), report, options["as_json"])
     usual = [scenario.name for scenario in scenarios] == list(load_config(config_path).scenarios)
-    judged = judge(report, _entries(options["ledger"], folder), whole=usual and options["ledger"] != "none")
+    judged = judge(report, entries, whole=usual and options["ledger"] != "none")
     if options["as_json"]:
         click.echo(json.dumps({**as_json(report), **_verdicts(judged)}, indent=2))
     else:
