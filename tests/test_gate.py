@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -104,6 +105,21 @@ def test_every_cell_on_a_fast_path_is_seen_when_it_is_forced_off_it(gate):
     assert code == 0
     assert "seen as fallback in 9 of 9" in out
     assert "seen as slow in 9 of 9" in out
+
+
+def test_a_generic_provider_that_is_as_fast_is_not_forced_and_a_cell_of_two_speeds_not_delayed(gate, tmp_path):
+    """Neither would be a fallback, or slow, by the gate's own rules."""
+    (path,) = (tmp_path / "baselines").rglob("merging.json")
+    accepted = json.loads(path.read_text())
+    restless = accepted["cells"][Q7]["runs"]
+    restless |= {start: [us * (1.1 if place else 1.0) for place, us in enumerate(runs)] for start, runs in restless.items()}
+    path.write_text(json.dumps(accepted))
+    code, out, _, _ = gate("--power", "9", factor={P3: 0.1})
+    assert code == 0, out
+    assert "seen as fallback in 8 of 8" in out
+    assert re.search(r"seen as slow in (\d) of \1 ", out)
+    times = {name: gate.world.asked.count((name, "graph")) for name in (Q7, Q3)}
+    assert times == {Q7: 1, Q3: 4}  # the other is delayed in three more runs
 
 
 def test_when_nothing_is_right_nothing_is_timed_and_nothing_tried(gate):

@@ -142,6 +142,15 @@ def test_starts_that_are_each_a_little_slower_do_not_creep():
     assert sorted(times)[len(times) // 2] <= 50.0 * 1.0075 * 1.018 * 1.002
 
 
+def test_a_slower_start_with_a_reason_is_pooled_when_starts_are_and_takes_the_place_of_what_was_when_not_or_when_it_is_far():
+    baseline, reason = settled(), {"a": "the same binary on another device"}
+    pooled, changes = take(baseline, "n", accept=reason, **others(a=cell(51.3)))
+    assert (changes["a"].what, list(pooled.cells["a"].runs), pooled.cells["a"].accepted) == ("accepted", ["x", "y", "z", "n"], 51.3)
+    assert take(pooled, "m", **others(a=cell(50.2)))[1]["a"].what == "appended"
+    assert list(take(baseline, "n", accept=reason, append=False, **others(a=cell(51.3)))[0].cells["a"].runs) == ["n"]
+    assert list(take(baseline, "n", accept=reason, **others(a=cell(60.0)))[0].cells["a"].runs) == ["n"]
+
+
 def test_without_append_what_is_unchanged_stays():
     baseline = settled()
     after, changes = take(baseline, "n", append=False, **others(b=cell(80.0)))

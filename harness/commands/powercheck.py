@@ -53,7 +53,8 @@ def try_itself(session: Session, bar: Bar, results: Mapping[str, Result], called
 
 
 def _forced(bar: Bar, timed: Mapping[str, Result], called: Mapping[str, Called], most: int) -> Iterable[tuple[str, Cell]]:
-    """Cells on a fast path, by name, each with the cell of the slowest provider of its case that runs generic kernels; one an op first."""
+    """Cells on a fast path, by name, each with the cell of the slowest provider of its case that runs generic kernels and takes longer; one an
+    op first. A generic provider that is as fast (on an H200 SGLang's Triton argmax beats FlashInfer's top-k) would rightly be no fallback."""
 
     def generic(name: str) -> bool:
         return any(bar.path(kernel) == GENERIC for kernel in called[name].identity.now)
@@ -62,22 +63,33 @@ def _forced(bar: Bar, timed: Mapping[str, Result], called: Mapping[str, Called],
     for name, result in timed.items():
         others = [other.cell for other in timed.values() if (other.op, other.case) == (result.op, result.case) and generic(other.cell)]
         if called[name].identity.now and not generic(name) and others:
-            pairs[name] = max(others, key=lambda other: called[other].us)
+            slowest = max(others, key=lambda other: called[other].us)
+            if called[slowest].us > called[name].us:
+                pairs[name] = slowest
     return [(name, bar.cells[pairs[name]]) for name in _spread(pairs, timed, most)]
 
 
 def _steady(bar: Bar, timed: Mapping[str, Result], called: Mapping[str, Called], most: int, *, without: Iterable[str]) -> list[Cell]:
-    """Cells in which a delay must show: unchanged, timed on the device and in converged runs; the longest, in which the gap before one
-    more kernel counts least, one an op first."""
+    """Cells in which a delay must show: unchanged, timed on the device, in converged runs and by less than the delay apart on each machine start; the
+    longest, in which the gap before one more kernel counts least, one an op first."""
     settled = [
         name
         for name, result in timed.items()
         if called[name].word in (SAME, NEW, FAST)
         and name not in set(without)
         and all(one.stop == "converged" and one.host_bound < HOST_BOUND for one in result.timings)
+        and _still(bar, result)
     ]
     settled.sort(key=lambda name: (timing.times(timed[name])[0] != GRAPH, -called[name].us))
     return [bar.cells[name] for name in _spread(settled, timed, most)]
+
+
+def _still(bar: Bar, result: Result) -> bool:
+    """Whether the runs of each machine start lie closer together than the delay that is to be found in them."""
+    mode, runs = timing.times(result)
+    old = bar.accepted.get(result.cell)
+    starts = [*(old.runs.values() if old and old.mode == mode else ()), runs]
+    return all(max(start) / min(start) - 1 < DELAYS[mode] for start in starts)
 
 
 def _spread(names: Iterable[str], timed: Mapping[str, Result], most: int) -> list[str]:

@@ -17,7 +17,8 @@ from harness.store.results import FINDINGS, Result
 from harness.store.timing import THROTTLED
 
 STARTS = 5  # machine starts that are pooled: the last ones
-_SHIFT = 0.009  # the most by which a machine start moves a cell either way
+_SHIFT = 0.009  # the most by which a machine start moves nearly any cell either way
+_APART = 0.03  # the most by which two starts were seen to differ in one kernel: 2.7 % on H200s
 NOISY = 0.02  # deviation of a control's medians between the runs of one refresh; on an H200 it was 0.07 to 0.15 %
 HOT = 0.1  # share of the runs that a throttled device may have spoilt: they are left out
 _SHOWN = 3  # kernels that a line names
@@ -123,6 +124,8 @@ def _step(name: str, old: Cell | None, new: Cell | None, judged: Judged | None, 
     why = LOST if new is None else "" if old is None else _worse(old, new, judged)
     if not why and strange:
         why = UNCLASSIFIED
+    if why == SLOWER and accepted and append and old and new and _middle(new) <= (1 + _APART) * _middle(old):
+        return _pooled(old, new, accepted=new.accepted), _change(name, TAKEN, old, new, why)
     if why:
         return (new if accepted else old), _change(name, TAKEN if accepted else REFUSED, old, new, why)
     if old is None or new is None:
@@ -142,9 +145,13 @@ def _unworsened(name: str, old: Cell, new: Cell, judged: Judged | None, *, appen
         return new, _change(name, REPLACED, old, new)
     if fast or doubtful or not append:
         return old, _change(name, KEPT, old, new)
+    return _pooled(old, new, accepted=old.accepted), _change(name, APPENDED, old, new)
+
+
+def _pooled(old: Cell, new: Cell, *, accepted: float) -> Cell:
+    """The cell with the runs of both, of the last starts."""
     last = dict(list({**old.runs, **new.runs}.items())[-STARTS:])
-    pooled = msgspec.structs.replace(old, runs=last, kernels=old.kernels or new.kernels, host=old.host or new.host)
-    return pooled, _change(name, APPENDED, old, new)
+    return msgspec.structs.replace(old, runs=last, accepted=accepted, kernels=old.kernels or new.kernels, host=old.host or new.host)
 
 
 def _worse(old: Cell, new: Cell, judged: Judged | None) -> str:
