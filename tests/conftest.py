@@ -5,10 +5,15 @@ from __future__ import annotations
 import sys
 
 import pytest
+from hypothesis import settings
 from timed_logs import DEVICE, H200
 
 from harness import cli
 from harness.store import baselines
+
+# how long an example takes says how busy the machine is; what must be quick has a test of its own
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture
