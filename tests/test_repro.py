@@ -210,3 +210,10 @@ def test_two_definitions_of_one_name_stay_apart():
 def test_what_is_bound_at_run_time_is_refused():
     with pytest.raises(UsageError, match="defines no 'nothing' at its top level"):
         Bundle(ENTRY).require(KIT, "nothing")
+
+
+@pytest.mark.parametrize("layer", ["decode_attention[served_triton-b2-h4-kv4-s33-fp16-w7]", "served_sample[served_sampler_pytorch-b7-v64-simple]"])
+def test_a_served_layer_is_no_script_and_one_line_says_what_shows_it(typed, layer):
+    code, out, err = typed("repro", layer)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert f"see it with kernel-parity run --cell '{layer}'" in err

@@ -14,6 +14,7 @@ import torch
 from harness.checks import tolerance
 from harness.commands import embed
 from harness.commands.inline import KIT, Bundle, bundle
+from harness.commands.run import with_served
 from harness.contracts import Case, Close, Drawn, Exact, Expected, Filtered, Inputs, Judged, OneOf, Op, Relation, make_inputs, op
 from harness.errors import UsageError
 from harness.machine.platforms import machine_platform, serves, worker_environment
@@ -24,6 +25,7 @@ from harness.store.files import write_whole
 
 COMPRESSED = 16 << 20  # bytes of data that are worth trying to compress
 FROM_RESULTS = ("twice",)  # laws whose varied inputs are results
+_LAYERS = "harness.served."
 PRINTED = 300_000  # characters of data that a script may carry; more go into a file beside it
 
 
@@ -33,8 +35,10 @@ def write_script(cell: str, plugins: tuple[str, ...], platform: str | None, seed
     The script ends with exit code 1 when the failure shows and 0 when not. Raises UsageError for an unknown cell, one that
     its library does not take, one whose source cannot be written out, and one too big to print.
     """
-    load_plugins(plugins)
+    load_plugins(with_served(plugins, (cell,)))
     provider, case = find_cell(cell)
+    if provider.source.startswith(_LAYERS):
+        raise UsageError(f"{provider.name} drives a whole layer of SGLang, which no script of a few lines holds: see it with kernel-parity run --cell '{cell}'")
     where = _platform(provider, machine_platform(platform))
     reason = provider.declines(case, where)
     if reason:
