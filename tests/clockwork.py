@@ -15,7 +15,7 @@ FLUSH = 60.0  # microseconds of the device that emptying the cache takes
 
 
 class Clockwork:
-    """`host` and `device` are at so many microseconds; `factor` slows the device down."""
+    """`host` and `device` are at so many microseconds, `factor` slows the device down."""
 
     def __init__(self) -> None:
         self.host = self.device = 0.0
@@ -33,14 +33,6 @@ class Clockwork:
 
     def synchronize(self) -> None:
         self.host = max(self.host, self.device)
-
-    @contextlib.contextmanager
-    def capture(self, graph):
-        if self.refuses:
-            raise RuntimeError(self.refuses)
-        self.capturing = graph.kernels
-        yield
-        self.capturing = None
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Makes torch.cuda speak of this device."""
@@ -64,6 +56,14 @@ class Clockwork:
             def __init__(self) -> None:
                 self.kernels: list[float] = []
 
+            def capture_begin(self) -> None:
+                if clock.refuses:
+                    raise RuntimeError(clock.refuses)
+                clock.capturing = self.kernels
+
+            def capture_end(self) -> None:
+                clock.capturing = None
+
             def replay(self) -> None:
                 clock.host += CALL
                 clock.device = max(clock.device, clock.host) + clock.factor * sum(self.kernels)
@@ -79,7 +79,6 @@ class Clockwork:
         for name, value in {
             "Event": Event,
             "CUDAGraph": Graph,
-            "graph": self.capture,
             "synchronize": self.synchronize,
             "Stream": lambda: stream,
             "current_stream": lambda: stream,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -25,15 +23,16 @@ class Recorder(TorchDispatchMode):
 
 
 class RecordedGraph:
-    """torch.cuda.CUDAGraph and torch.cuda.graph in one."""
+    """torch.cuda.CUDAGraph on a CPU."""
 
     def __init__(self):
         self.recorder = Recorder()
 
-    @contextlib.contextmanager
-    def capture(self):
-        with self.recorder:
-            yield
+    def capture_begin(self):
+        self.recorder.__enter__()
+
+    def capture_end(self):
+        self.recorder.__exit__(None, None, None)
 
     def replay(self):
         for func, args, kwargs, results in self.recorder.calls:

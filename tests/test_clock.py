@@ -22,7 +22,7 @@ from harness.machine.clock.control import Controls
 from harness.machine.memory import Scratch
 from harness.machine.platforms import Device
 from harness.machine.remedy import Padded, first_heads
-from harness.machine.timed import Stopwatch, _twin
+from harness.machine.timed import Ready, Stopwatch, _twin
 from harness.providers import implements, providers, registry
 from harness.selection import DEFAULT_CASES, preset_cases
 from harness.speed.stopping import CONVERGED, LIMIT, NOISY, Rule, halfwidth, steady
@@ -164,6 +164,29 @@ def test_a_cell_is_timed_by_replays_of_its_graph(clock, watch):
     assert timing.median == pytest.approx(70.0)
     assert (timing.control, timing.control_us) == ("copy", 70.0)
     assert timing.plan >= 0
+
+
+def test_the_inputs_of_a_case_are_made_once_for_its_providers(clock, monkeypatch):
+    made = []
+    monkeypatch.setattr("harness.machine.timed.make_inputs", lambda case, device, seed: made.append((case.id, seed)) or make_inputs(case, device, seed))
+    watch = Stopwatch(execute.Bench(Device("cpu", "cpu", {"name": "described", "arch": "sm_90"})))
+    other = op(CASE.op).axes.case(**{**CASE.point, "tokens": 4})
+    for case, seed in ((CASE, 0), (CASE, 0), (CASE, 1), (other, 1)):
+        watch._sets(case, seed)
+    assert made == [(CASE.id, 0), (CASE.id, 1), (other.id, 1)]
+
+
+def test_a_provider_that_empties_a_list_of_its_inputs_takes_nothing_from_the_next(clock):
+    x = make_inputs(CASE, "cpu", 0)
+    x.named = [1, 2]
+
+    class Empties(Kernels):
+        def prepare(self, x, scratch):
+            x.named.clear()
+
+    provider = SimpleNamespace(make=type("Made", (Empties,), {"clock": clock}))
+    Ready(op(CASE.op), x, provider, Device("cpu", "cpu", {}))
+    assert x.named == [1, 2]
 
 
 def test_a_call_that_no_graph_takes_asks_for_a_fresh_process(clock, watch):

@@ -169,6 +169,17 @@ def test_what_is_asked_for_is_judged_and_not_the_default_beside_it():
     assert not compare(_points(lines[1:]), lines[1:], None)
 
 
+def test_what_alone_is_timed_in_its_mode_is_held_against_nothing():
+    lines = [
+        _line("triton", 30.0, chosen={"launch": "graph"}),
+        _line("fa3", 20.0, chosen={"launch": "graph"}),
+        _line("torch_native", 9e4, chosen={"launch": "eager"}),
+    ]
+    assert not compare(_points(lines), lines, None)
+    assert [line.ratio for line in lines] == [1.5, 1.0, 0.0]
+    assert served(lines).splitlines()[-1].split()[-5:-2] == ["90000.0", "-", "launch"]
+
+
 def test_without_times_there_is_no_verdict_on_speed():
     lines = [_line("triton", 0.0, default=True), _line("torch_native", 0.0)]
     assert not compare(_points(lines), lines, None)

@@ -206,7 +206,7 @@ def compare(points: list[Point], lines: list[ServedLine], route: Route | None) -
     for point, line in zip(points, lines, strict=True):
         beside = [one for one in lines if _place(one) == _place(line) and one.us and one.status == "pass"]
         times = {one.backend: one.us for one in beside}
-        line.ratio = ratios(times).get(line.backend, 0.0)
+        line.ratio = ratios(times).get(line.backend, 0.0) if len(times) > 1 else 0.0
         found = ahead(times, line.backend) if (point.asked if given else point.default) else None
         if found:
             line.verdict, slow = "fallback", True

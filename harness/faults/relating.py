@@ -279,7 +279,7 @@ class KeepsThePagesOfTheCapture(_Decode):
     """Lengths come from the device, page ids from a copy made when its host planned."""
 
     def refill(self, x: Any) -> None:
-        self.table = self.table.clone()
+        self.read, self.table = self.table, self.table.clone()  # what a graph reads must stay in memory
         super().refill(x)
 
 

@@ -42,6 +42,7 @@ class Replayed:
 
     def __call__(self, made: Any, scratch: Scratch) -> Any:
         self.failed = True  # a capture that breaks off leaves a context that nobody should go on with
+        torch.cuda.empty_cache()  # the private memory of earlier graphs, which other workers may need
         graph, returned = capture(made.run)
 
         def replay() -> Any:

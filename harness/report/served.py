@@ -13,8 +13,8 @@ _SHOWN = ("class", "kv splits", "kernels", "launch")
 
 @dataclass
 class ServedLine:
-    """One back end at one cell. us: microseconds, 0 where nothing was timed; ratio: to the fastest with the same answer; chosen: by step; here: it
-    can be driven on this machine."""
+    """One back end at one cell. us: microseconds, 0 where nothing was timed; ratio: to the fastest with the same answer in the same mode, 0 where it
+    is the only one; chosen: by step; here: it can be driven on this machine."""
 
     mode: str
     context: int
@@ -54,7 +54,7 @@ def _cells(row: ServedLine) -> list[str]:
 
 
 def _times(row: ServedLine) -> list[str]:
-    return [f"{row.us:.1f}", f"{row.ratio:.2f}"] if row.us else ["-", "-"]
+    return [f"{row.us:.1f}" if row.us else "-", f"{row.ratio:.2f}" if row.ratio else "-"]
 
 
 def _chosen(row: ServedLine) -> str:
