@@ -38,7 +38,7 @@ class Selection:
 @dataclass(frozen=True)
 class Cell:
     """A case on a provider on this machine. With a `status` it is known without a run, and `why` says so; without a case it stands
-    for all cases of a provider that cannot run here."""
+    for all cases of a provider that cannot run here. `awaited`: somebody waits for its time, so that it is worth taking."""
 
     op: str
     provider: Provider
@@ -46,6 +46,7 @@ class Cell:
     platform: str
     status: str = ""
     why: str = ""
+    awaited: bool = True
 
     @property
     def id(self) -> str:
@@ -130,7 +131,7 @@ def select(selection: Selection) -> list[Cell]:
                 cells.append(Cell(op_name, provider, None, platform, status, why))
             else:
                 able.append((provider, platform))
-        cells += [cell(provider, case, platform) for case in cases for provider, platform in able]
+        cells += [cell(provider, case, platform, awaited=_awaited(provider, case, selection)) for case in cases for provider, platform in able]
     if not cells:
         raise UsageError(f"nothing selected: {selection_words(selection)} has no case for the chosen ops and providers")
     return _shard(cells, selection.shard)
@@ -145,10 +146,18 @@ def left_out(provider: Provider, selection: Selection) -> str:
     return "plain PyTorch, whose time nobody waits for: run by name" if selection.preset == BASELINE and provider.name in _PLAIN else ""
 
 
-def cell(provider: Provider, case: Case, platform: str) -> Cell:
+def _awaited(provider: Provider, case: Case, selection: Selection) -> bool:
+    """Whether somebody waits for the time: not of plain PyTorch that nobody named, nor of more draws than a call takes by default, which
+    are there for a judge to count."""
+    plain = provider.name in _PLAIN and not selection.providers
+    draws = op(case.op).axes.by_name.get("draws")
+    return not plain and (draws is None or case.point["draws"] <= draws.default)
+
+
+def cell(provider: Provider, case: Case, platform: str, *, awaited: bool = True) -> Cell:
     """The cell, already `unsupported` where the provider declines the case."""
     why = provider.declines(case, platform)
-    return Cell(provider.op, provider, case, platform, "unsupported" if why else "", why or "")
+    return Cell(provider.op, provider, case, platform, "unsupported" if why else "", why or "", awaited)
 
 
 def selection_words(selection: Selection) -> str:

@@ -128,3 +128,13 @@ def test_the_baseline_preset_is_as_large_as_one_machine_start_has_time_for():
     assert {one.library.name for one in cells} == {"sglang", "flashinfer", "sgl_kernel", "torch"}
     assert "torch_eager" not in {one.name for one in cells}
     assert left_out(providers_of("merge_state")[0], replace(taken, providers=("torch_eager",))) == ""
+
+
+def test_nobody_waits_for_plain_pytorch_nor_for_draws_that_a_judge_counts():
+    cells = [one for one in select(Selection(preset="pr", ops=("sample",))) if one.case and not one.status]
+    asked = {(one.provider.name, one.case.point["draws"] > 16) for one in cells if one.awaited}
+    assert ("sglang_torch", False) in asked
+    assert not any(many or provider == "torch_eager" for provider, many in asked)
+    assert any(one.case.point["draws"] > 16 for one in cells)
+    named = [one for one in select(Selection(preset="pr", ops=("sample",), providers=("torch_eager",))) if one.case]
+    assert any(one.awaited for one in named)

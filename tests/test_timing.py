@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -109,6 +110,11 @@ def test_only_what_is_right_on_a_device_in_one_plain_call_is_timed():
     wrong, interpreted, law, right = row(cell()), row(cell()), row(cell()), row(cell())
     wrong.status, interpreted.evidence, law.values["relation"] = "mismatch", "interpreted", "repeat"
     assert [bool(timing.timeable([cell()], {cell().id: one}, 1)[0]) for one in (wrong, interpreted, law, right)] == [False, False, False, True]
+
+
+def test_what_nobody_waits_for_is_not_timed():
+    one = cell()
+    assert timing.timeable([replace(one, awaited=False)], {one.id: row(one)}, 1) == [[]]
 
 
 def test_what_ends_a_timed_call_is_not_asked_again_and_told(session):

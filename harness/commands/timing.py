@@ -35,8 +35,14 @@ def timeable(cells: list[Cell], results: dict[str, Result], runs: int) -> list[l
 
 
 def right(cell: Cell, result: Result) -> bool:
-    """Whether the cell passed on a device in one plain call."""
-    return cell.case is not None and result.status == "pass" and result.evidence == "measured" and result.values.get("relation", "direct") == "direct"
+    """Whether the cell passed on a device in one plain call, and is worth timing."""
+    return (
+        cell.case is not None
+        and cell.awaited
+        and result.status == "pass"
+        and result.evidence == "measured"
+        and result.values.get("relation", "direct") == "direct"
+    )
 
 
 def take(session: Session, cells: list[Cell], results: dict[str, Result], *, runs: int, step: Step, devices: int = 1) -> list[Result]:
