@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import regressions
@@ -46,7 +46,7 @@ class Cell:
     platform: str
     status: str = ""
     why: str = ""
-    awaited: bool = True
+    awaited: bool = field(default=True, compare=False)
 
     @property
     def id(self) -> str:
