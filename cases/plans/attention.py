@@ -171,7 +171,7 @@ def _pr_extend():
     yield from product(name, **{**EXTEND, "prefix": 0}, dtype="bf16", lengths=["ragged", "empty"])
     yield from product(name, **EXTEND, dtype="bf16", page=[16, 64], lengths="ragged")
     yield from product(name, **EXTEND, dtype="bf16", window=[0, 127], lengths="ragged")
-    yield point(name, **EXTEND, dtype="bf16", window=32, lengths="ragged", mask="full")
+    yield point(name, **EXTEND, dtype="bf16", window=15, lengths="empty", mask="full")
     yield from flagged_once(name, keys="prefix", **{**EXTEND, "new": 20}, lengths="ragged")
     yield from line(name, "new", [1, 64, 65, 1024], batch=1, heads=8, kv_heads=1, prefix=64, dtype="bf16")
 
