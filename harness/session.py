@@ -14,11 +14,11 @@ from typing import TypeVar
 from harness.errors import HarnessError
 from harness.machine.nursery import Zygote
 from harness.machine.pool import Limits, Worker
-from harness.machine.worker import NO_GRAPH, Request
+from harness.machine.worker import Request
 from harness.providers import versions
 from harness.selection import Cell
 from harness.store.results import Result
-from harness.store.timing import Kernel
+from harness.store.timing import NO_GRAPH, Kernel
 
 T = TypeVar("T")
 _CASES = 16  # of one op, that a worker takes at a time

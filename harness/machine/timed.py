@@ -22,11 +22,10 @@ from harness.machine.memory import Scratch
 from harness.machine.platforms import Device, synchronise
 from harness.machine.remedy import Padded
 from harness.machine.shares import Shares
-from harness.machine.worker import NO_GRAPH
 from harness.providers import Provider
 from harness.speed.roofline import control_for
 from harness.store.results import Result
-from harness.store.timing import Kernel, Timing
+from harness.store.timing import NO_GRAPH, Kernel, Timing
 
 if TYPE_CHECKING:
     from harness.machine.execute import Bench

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 HEALTHY, UNHEALTHY = b"+", b"!"  # the first byte of an answer: whether this process can take another cell
 BEGUN = b"."  # sent before the answer: inputs and reference are done, from here on the provider is at work
 COMPILING, COMPILED = b"<", b">"  # sent before the answer: Triton's compiler, which is no process of its own, is at work; has done
-NO_GRAPH = "no graph"  # the reason of a timed cell whose call cannot be captured: the next process is asked for plain calls
 
 
 class Request(msgspec.Struct):

@@ -7,6 +7,7 @@ import msgspec
 MODES = ("graph", "eager")
 HOST_BOUND = 0.25  # share of samples for which the device waited, from which on the median may be one of the host
 THROTTLED = "throttled"  # the `stop` of a run whose samples a slow device spoilt
+NO_GRAPH = "no graph"  # the reason of a timed cell whose call cannot be captured: the next process is asked for plain calls
 
 
 class Kernel(msgspec.Struct, frozen=True, omit_defaults=True):
