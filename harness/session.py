@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
@@ -15,13 +15,13 @@ from harness.errors import HarnessError
 from harness.machine.nursery import Zygote
 from harness.machine.pool import Limits, Worker
 from harness.machine.worker import Request
+from harness.pile import Pile
 from harness.providers import versions
 from harness.selection import Cell
 from harness.store.results import Result
 from harness.store.timing import NO_GRAPH, Kernel
 
 T = TypeVar("T")
-_CASES = 16  # of one op, that a worker takes at a time
 _JOIN = 5.0  # how long a thread may take to see that its worker is gone, seconds
 
 
@@ -151,29 +151,35 @@ class Session:
         self._each(cells, done, workers, self.run)
 
     def _each(self, cells: Sequence[Cell], done: Callable[[Cell, Result], None], workers: int, run: Callable[[Cell, int], Result]) -> None:
-        def work(chunk: list[Cell], slot: int) -> None:
-            for cell in chunk:
+        def work(case: list[Cell], slot: int) -> None:
+            for cell in case:
                 result = run(cell, slot)
                 with self._lock:
                     if self._closed:  # interrupted: what ended this cell was its worker's end
                         return
                     done(cell, result)
 
-        self.share(_chunks(cells, workers), work, workers)
+        self._drain(Pile(cells, workers).take, work, workers)
 
     def share(self, tasks: Sequence[T], work: Callable[[T, int], None], workers: int = 1) -> None:
         """Calls `work(task, slot)` for every task, in order, over `workers` threads: each has its slot, and so its worker, to itself."""
-        waiting: queue.SimpleQueue[T] = queue.SimpleQueue()
-        for task in tasks:
-            waiting.put(task)
+        waiting = deque(tasks)
+
+        def take(_: int) -> T | None:
+            with contextlib.suppress(IndexError):
+                return waiting.popleft()
+            return None
+
+        self._drain(take, work, workers)
+
+    def _drain(self, take: Callable[[int], T | None], work: Callable[[T, int], None], workers: int) -> None:
+        """Calls `work(task, slot)` with what `take(slot)` gives until that is None, each slot in its thread."""
         failures: list[BaseException] = []
 
         def drain(slot: int) -> None:
             try:
-                while not (failures or self._closed):
-                    work(waiting.get_nowait(), slot)
-            except queue.Empty:
-                return
+                while not (failures or self._closed) and (task := take(slot)) is not None:
+                    work(task, slot)
             except BaseException as error:
                 failures.append(error)
 
@@ -215,19 +221,3 @@ class Session:
         except (OSError, HarnessError):
             if error is None:
                 raise
-
-
-def _chunks(cells: Sequence[Cell], workers: int) -> list[list[Cell]]:
-    """Cells as workers take them: some cases of one op at a time, ops in turn, so that each worker meets few libraries and no
-    two wait for the same just-in-time build. A case is never split, because its providers share inputs and golden result."""
-    cases: dict[str, dict[str, list[Cell]]] = {}
-    for cell in cells:
-        cases.setdefault(cell.op, {}).setdefault(cell.case.id if cell.case else "", []).append(cell)
-    chunks: list[tuple[int, list[Cell]]] = []
-    for groups in cases.values():
-        pending = list(groups.values())
-        for turn, start in enumerate(range(0, len(pending), _CASES)):
-            chunks.append((turn, [cell for group in pending[start : start + _CASES] for cell in group]))
-    if workers > 1:
-        chunks.sort(key=lambda chunk: chunk[0])
-    return [chunk for _, chunk in chunks]
