@@ -3,6 +3,7 @@ module of their own, as `cli_offline` has them."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -175,6 +176,12 @@ for _command in (bisect, codegen, export, gate, observe, power, refresh, routes,
     cli.add_command(_command)
 
 
+def _say(line: str) -> None:
+    """A last line on stderr: where it cannot be written the exit code says it alone."""
+    with contextlib.suppress(OSError):
+        click.echo(line, err=True)
+
+
 def main() -> None:
     """The entry point: user errors are one line on stderr with their exit code, never a traceback."""
     from harness.errors import HarnessError, UsageError
@@ -186,23 +193,24 @@ def main() -> None:
         sys.exit(2)
     except click.ClickException as error:
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "kernel-parity"
-        click.echo(f"kernel-parity: {' '.join(error.format_message().split())} ({where} --help)", err=True)
+        _say(f"kernel-parity: {' '.join(error.format_message().split())} ({where} --help)")
         sys.exit(2)
     except (UsageError, HarnessError) as error:
-        click.echo(f"kernel-parity: {error}", err=True)
+        _say(f"kernel-parity: {error}")
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
-        click.echo("; ".join(("kernel-parity: interrupted", *map(str, error.args))), err=True)
+        _say("; ".join(("kernel-parity: interrupted", *map(str, error.args))))
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            click.echo(f"kernel-parity: {error}; make room where the output goes; finished results are kept", err=True)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered would fail once more at exit, with its own code
+            _say(f"kernel-parity: {error}; make room where the output goes; finished results are kept")
+            for output in (1, 2):  # what is still buffered would fail once more at exit, with its own code
+                os.dup2(os.open(os.devnull, os.O_WRONLY), output)
             sys.exit(HarnessError.exit_code)
         import traceback
 
         traceback.print_exc()
-        click.echo("kernel-parity: this is a mistake in the harness itself; finished results are kept", err=True)
+        _say("kernel-parity: this is a mistake in the harness itself; finished results are kept")
         sys.exit(HarnessError.exit_code)

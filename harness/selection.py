@@ -76,10 +76,15 @@ def preset_cases(folder: Path, preset: str, op_name: str) -> list[Case]:
         raise UsageError(f"cannot read {path}: {error}") from error
     declared = getattr(op(op_name).impl, "presets", {}).get(preset, ())
     axes, public = op(op_name).axes, regressions.preset_of(folder, preset, op_name)
-    try:
-        return [axes.parse(case_id) for case_id in dict.fromkeys([*listed, *declared, *public])]
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
+    if isinstance(declared, str):
+        raise UsageError(f"op {op_name}: `presets` of its contract holds a list of case ids a preset, not the text {declared!r}")
+    found: dict[str, Case] = {}
+    for place, ids in ((str(path), listed), (f"`presets` of the contract of {op_name}", declared), (f"the regressions of {op_name}", public)):
+        try:
+            found |= {case_id: axes.parse(case_id) for case_id in ids if case_id not in found}
+        except UsageError as error:
+            raise UsageError(f"{place}: {error}") from error
+    return list(found.values())
 
 
 def check_names(selection: Selection) -> None:
@@ -131,7 +136,11 @@ def select(selection: Selection) -> list[Cell]:
                 cells.append(Cell(op_name, provider, None, platform, status, why))
             else:
                 able.append((provider, platform))
-        cells += [cell(provider, case, platform, awaited=_awaited(provider, case, selection)) for case in cases for provider, platform in able]
+        cells += [
+            cell(provider, case, platform, awaited=awaited(provider.name, case, named=bool(selection.providers)))
+            for case in cases
+            for provider, platform in able
+        ]
     if not cells:
         raise UsageError(f"nothing selected: {selection_words(selection)} has no case for the chosen ops and providers")
     return _shard(cells, selection.shard)
@@ -141,17 +150,18 @@ def left_out(provider: Provider, selection: Selection) -> str:
     """Why a provider that nobody named is not run in this preset, or an empty string."""
     if selection.model is not None or selection.providers or selection.preset not in ("smoke", "nightly", BASELINE):
         return ""
+    if selection.preset == "nightly" and provider.name == "torch_sdpa_math":
+        return "plain PyTorch once more, beside torch_eager: run in `smoke` and `pr`, or by name"
     if provider.variant:
         return "a variant of another provider's call: run by name, in `pr`, and under mutants"
     return "plain PyTorch, whose time nobody waits for: run by name" if selection.preset == BASELINE and provider.name in _PLAIN else ""
 
 
-def _awaited(provider: Provider, case: Case, selection: Selection) -> bool:
-    """Whether somebody waits for the time: not of plain PyTorch that nobody named, nor of more draws than a call takes by default, which
-    are there for a judge to count."""
-    plain = provider.name in _PLAIN and not selection.providers
+def awaited(provider: str, case: Case, *, named: bool = False) -> bool:
+    """Whether somebody waits for the time of a case on a provider: not of plain PyTorch that nobody named, nor of more draws than a call
+    takes by default, which are there for a judge to count."""
     draws = op(case.op).axes.by_name.get("draws")
-    return not plain and (draws is None or case.point["draws"] <= draws.default)
+    return (named or provider not in _PLAIN) and (draws is None or case.point["draws"] <= draws.default)
 
 
 def cell(provider: Provider, case: Case, platform: str, *, awaited: bool = True) -> Cell:

@@ -10,8 +10,12 @@ import sys
 import pytest
 import torch
 
+from harness.contracts import make_inputs, op
 from harness.errors import Missing, Unsupported
 from harness.machine.classify import classify, poisons, words_of
+from harness.machine.execute import Bench
+from harness.machine.platforms import Device
+from harness.providers import providers
 from harness.providers.resolve import resolve
 
 
@@ -107,6 +111,7 @@ def test_whose_attribute_is_missing_decides():
     assert caught(lambda: None.plan) == ("crash", "AttributeError")
     assert caught(lambda: torch.zeros(1).no_such_method) == ("crash", "AttributeError")
     assert caught(lambda: [].plan) == ("crash", "AttributeError")
+    assert caught(lambda: make_inputs(op("merge_state").axes.case(tokens=1, heads=1, dim=16, dtype="fp32"), "cpu", 0).v_aa) == ("crash", "AttributeError")
 
 
 def test_what_poisons_the_device():
@@ -150,3 +155,12 @@ def test_an_error_of_the_device_on_import_is_no_missing_name(tmp_path, monkeypat
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(RuntimeError, match="illegal memory access"):
         resolve("ruined_here:there")
+
+
+def test_an_output_that_the_reference_leaves_out_is_not_the_providers_mistake(monkeypatch):
+    declared = op("merge_state")
+    rights = type(declared.impl).reference
+    monkeypatch.setattr(type(declared.impl), "reference", lambda self, x, semantics: {f"{name}_": value for name, value in rights(self, x, semantics).items()})
+    case = declared.axes.case(tokens=1, heads=1, dim=16, dtype="fp32")
+    with pytest.raises(KeyError, match="'o'"):
+        Bench(Device("cpu", "cpu", {"arch": "sm_90"})).run(case, providers()["merge_state", "torch_eager"], "cpu")

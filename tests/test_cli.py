@@ -263,3 +263,10 @@ def test_run_prints_results_with_their_verdict_as_json(typed):
     row = json.loads(out)
     assert code == 0
     assert (row["status"], row["verdict"], row["evidence"], row["case"]) == ("pass", "ok", "executed", "t3-h2-fp16")
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["run", "--preset", "nope"], 2), (["run", "--op", "merge_state", "--provider", "torch_eager"], 3)])
+def test_a_full_stderr_is_no_finding(tmp_path, arguments, code):
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([sys.executable, "-m", "harness", *arguments], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=full)
+    assert ended.returncode == code

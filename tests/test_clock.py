@@ -176,6 +176,27 @@ def test_the_inputs_of_a_case_are_made_once_for_its_providers(clock, monkeypatch
     assert made == [(CASE.id, 0), (CASE.id, 1), (other.id, 1)]
 
 
+def test_inputs_that_a_call_broke_off_on_are_made_anew(clock, monkeypatch):
+    class Fails(Kernels):
+        def run(self):
+            raise ValueError("no more")
+
+    watch = Stopwatch(execute.Bench(Device("cpu", "cpu", {"name": "described", "arch": "sm_90"})))
+    monkeypatch.setattr(torch, "ones", lambda *shape, device: None)
+    implements(CASE.op, library="torch", name="breaks", platforms={"cpu"})(type("Made", (Fails,), {"clock": clock}))
+    assert watch.run(CASE, registry._providers.pop((CASE.op, "breaks")), "cpu", mode="eager")[0].status == "refused"
+    assert watch._inputs == (None, [])
+
+
+def test_the_inputs_of_a_case_make_room_before_the_next_are_made(clock, monkeypatch):
+    kept = []
+    watch = Stopwatch(execute.Bench(Device("cpu", "cpu", {"name": "described", "arch": "sm_90"})))
+    monkeypatch.setattr("harness.machine.timed.make_inputs", lambda *told: kept.append(list(watch._inputs[1])) or make_inputs(*told))
+    watch._sets(CASE, 0)
+    watch._sets(CASE, 1)
+    assert kept == [[], []]
+
+
 def test_a_provider_that_empties_a_list_of_its_inputs_takes_nothing_from_the_next(clock):
     x = make_inputs(CASE, "cpu", 0)
     x.named = [1, 2]

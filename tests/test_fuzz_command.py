@@ -115,6 +115,7 @@ def test_a_run_is_repeated_by_its_seed(plugin, tmp_path):
     ("arguments", "words"),
     [
         (["--op", "merge_stat"], "nearest: merge_state"),
+        (["--shrink-seconds", "nan"], "take a number of seconds, not nan"),
         (["--provider", "torch_eagre"], "unknown provider"),
         (["--op", "merge_state", "--axis", "heads=5..2"], "write 2..5"),
         (["--op", "merge_state", "--provider", "flashinfer"], "none of the chosen providers runs here"),

@@ -141,6 +141,14 @@ def test_on_a_device_with_baselines_the_rest_is_timed_when_asked(gate, tmp_path)
     assert "not timed" not in out
 
 
+def test_what_the_baseline_has_is_timed_though_nobody_else_waits_for_it(gate, monkeypatch):
+    """And what was timed once needs no remedy tried where it is not asked for tonight."""
+    monkeypatch.setattr("harness.selection.awaited", lambda provider, case, named=False: False)
+    code, out, err, _ = gate()
+    assert code == 0, out + err
+    assert "18 same; findings 0" in out
+
+
 def test_a_cell_with_a_baseline_is_held_against_that_and_not_against_a_neighbour_that_became_faster(gate):
     faster = {f"merge_state[quick-t7-h{heads}-d16-fp32]": 0.8 for heads in (16,)}
     code, _, _, words = gate("--json", factor=faster)
@@ -244,7 +252,7 @@ def test_a_baseline_that_is_none_is_one_line_before_anything_runs(gate, tmp_path
     assert (tmp_path / "r.jsonl").read_text() == "what was there\n"
 
 
-def test_an_unreadable_baseline_and_no_folder_are_one_line(gate, tmp_path, typed):
+def test_an_unreadable_baseline_and_no_folder_are_one_line(gate, tmp_path, typed, monkeypatch):
     path = baselines.place_of(tmp_path / "baselines", FACTS, "merging")
     path.unlink()
     path.mkdir()
@@ -253,6 +261,11 @@ def test_an_unreadable_baseline_and_no_folder_are_one_line(gate, tmp_path, typed
     assert "cannot read the baseline" in err
     code, _, err, _ = gate("--baselines", str(tmp_path / "nowhere"))
     assert (code, "is no folder" in err) == (2, True)
+    monkeypatch.setenv("KERNEL_PARITY_BASELINES", str(tmp_path / "nowhere"))
+    code, _, err = typed("gate", "--platform", "cpu", "--results", str(tmp_path / "x.jsonl"), "--op", "merge_state", "--provider", "torch_eager")
+    assert code == 0, err  # a CPU has none
+    code, _, err, _ = gate("--baselines", "")
+    assert (code, "$KERNEL_PARITY_BASELINES" in err) == (2, True)
     code, _, err, _ = gate("--summary", str(tmp_path / "cases" / "presets" / "smoke" / "merge_state.txt" / "s.md"))
     assert (code, err.startswith("kernel-parity: cannot write ")) == (2, True)
 

@@ -243,6 +243,11 @@ def test_generic_work_is_named_where_the_platform_has_a_fast_family():
     assert observe(tally(RAN), FAMILIES).generic(FAMILIES) == []  # nothing says which platform
 
 
+@pytest.mark.parametrize("name", ["[CUDA memcpy Host-to-Device]", "[CUDA memset]", "Memcpy HtoD (Pinned -> Device)", "Memset (Device)"])
+def test_copies_are_known_by_the_names_of_either_profiler(name):
+    assert FAMILIES.of(name).name == "torch-elementwise"
+
+
 def test_unknown_names_are_listed_by_time():
     told = observe(tally([Launch("mine<int>(x)", 5.0), Launch("mine<float>(x)", 6.0), Launch("theirs", 20.0), *RAN]), FAMILIES)
     assert [(name, one.us, one.count) for name, one in told.unclassified] == [("theirs", 20.0, 1), ("mine", 11.0, 2)]
@@ -267,6 +272,17 @@ def test_the_command_says_it_all_and_ends_with_1(typed, tmp_path):
     told = json.loads(out)
     assert (code, told["platform"], told["classified"], told["generic"]) == (0, "rocm", 1.0, [])
     assert [line["family"] for line in told["families"]] == ["matmul", "aiter-mla-decode"]
+
+
+def test_generic_work_in_a_trace_that_names_no_platform_is_no_all_clear(typed, tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(kineto(RAN[:3], device="somewhere").replace("hipLaunchKernel", "launch").replace("cuda_runtime", "runtime"))
+    code, out, err = typed("observe", str(path))
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "triton-decode" in out
+    assert "names no platform, so " in err
+    assert "give --platform cuda or rocm" in err
+    assert typed("observe", str(path), "--platform", "rocm")[0] == 1
 
 
 def test_launches_that_take_no_time_are_counted(typed, tmp_path):

@@ -217,3 +217,9 @@ def test_a_served_layer_is_no_script_and_one_line_says_what_shows_it(typed, laye
     code, out, err = typed("repro", layer)
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert f"see it with kernel-parity run --cell '{layer}'" in err
+
+
+def test_a_case_that_is_too_large_here_is_one_line(typed):
+    code, _, err = typed("repro", "merge_state[torch_eager-t999999999999-h1-fp32]")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "cannot be made here" in err

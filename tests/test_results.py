@@ -29,6 +29,23 @@ def test_figures_that_json_cannot_hold_become_words():
     assert [plain(v) for v in (float("inf"), float("nan"), 1.23456789, 3, "at")] == ["inf", "nan", 1.23457, 3, "at"]
 
 
+@pytest.mark.parametrize("kept", ['{"mine": 1}', "notes", '{"cell2'])
+def test_what_is_no_log_is_not_gone_on_from(tmp_path, kept):
+    path = tmp_path / "precious.json"
+    path.write_text(kept)
+    with pytest.raises(UsageError, match="holds no results to go on from"):
+        ResultLog(path, resume=True)
+    assert path.read_text() == kept
+
+
+@pytest.mark.parametrize("kept", ["", "{", '{"cell":"op[p'])
+def test_a_first_line_that_was_torn_is_begun_anew(tmp_path, kept):
+    path = tmp_path / "r.jsonl"
+    path.write_text(kept)
+    ResultLog(path, resume=True).close()
+    assert path.read_text() == ""
+
+
 @given(cut=st.integers(1, 60))
 def test_a_torn_last_line_is_passed_over(tmp_path_factory, cut):
     path = tmp_path_factory.mktemp("log") / "r.jsonl"

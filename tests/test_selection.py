@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from dataclasses import replace
 
 import pytest
 
-from harness.contracts import ops
+from harness.contracts import op, ops
 from harness.errors import UsageError
 from harness.providers import providers, providers_of
 from harness.regressions import bugs
@@ -128,6 +129,23 @@ def test_the_baseline_preset_is_as_large_as_one_machine_start_has_time_for():
     assert {one.library.name for one in cells} == {"sglang", "flashinfer", "sgl_kernel", "torch"}
     assert "torch_eager" not in {one.name for one in cells}
     assert left_out(providers_of("merge_state")[0], replace(taken, providers=("torch_eager",))) == ""
+
+
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [(["b1"], "`presets` of the contract of greedy: "), ("b1-v9", "`presets` of its contract holds a list of case ids a preset, not the text")],
+)
+def test_a_case_that_the_contract_misspells_is_laid_at_its_door(monkeypatch, declared, says):
+    monkeypatch.setattr(type(op("greedy").impl), "presets", {"smoke": declared}, raising=False)
+    with pytest.raises(UsageError, match=re.escape(says)):
+        preset_cases(DEFAULT_CASES, "smoke", "greedy")
+
+
+def test_plain_pytorch_runs_once_at_night():
+    """The nightly preset is full: a second one would take the place of a new provider."""
+    cells = {preset: select(Selection(preset=preset, ops=("decode_attention",))) for preset in ("smoke", "nightly")}
+    ran = {preset: {one.provider.name for one in mine if one.case} for preset, mine in cells.items()}
+    assert ran["smoke"] - ran["nightly"] == {"torch_sdpa_math"}
 
 
 def test_nobody_waits_for_plain_pytorch_nor_for_draws_that_a_judge_counts():

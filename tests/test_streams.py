@@ -11,6 +11,7 @@ from harness.contracts import Case, op
 from harness.errors import UsageError
 from harness.faults import FAULTS, relating
 from harness.machine import execute
+from harness.machine.graphs import capture
 from harness.machine.platforms import Device
 from harness.providers import implements, registry
 from tests.recording import RecordedGraph
@@ -128,6 +129,34 @@ def test_a_call_that_cannot_be_captured_is_unsupported_and_the_worker_given_up(d
     result, healthy = judged(Merge)
     assert (result.status, healthy) == ("unsupported", False)
     assert "cannot be captured in a graph: RuntimeError: operation not permitted" in result.detail
+
+
+def test_a_capture_that_breaks_off_is_ended_and_keeps_the_words_of_the_call(device):
+    ended = []
+
+    def end(_):
+        ended.append(True)
+        raise RuntimeError("the stream is not capturing")
+
+    class Fails(Merge):
+        def run(self):
+            if Stream.capturing:
+                raise RuntimeError("a length was asked for")
+            return super().run()
+
+    device.setattr(Graph, "capture_begin", lambda _: setattr(Stream, "capturing", True))
+    device.setattr(Graph, "capture_end", end)
+    device.setattr(Stream, "capturing", False, raising=False)
+    result, healthy = judged(Fails, name="fails")
+    assert (result.status, healthy, ended) == ("unsupported", False, [True])
+    assert "RuntimeError: a length was asked for" in result.detail
+
+
+def test_a_call_is_captured_on_the_stream_that_it_was_warmed_up_on(device):
+    entered = []
+    device.setattr(torch.cuda, "stream", lambda stream: entered.append(stream) or contextlib.nullcontext())
+    capture(lambda: entered.append("called"))
+    assert entered == [entered[0], "called", entered[0], "called"]
 
 
 # ---- graphs replayed when the requests have grown ----

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import random
 import signal
 import time
@@ -46,6 +47,8 @@ def search(**options: Any) -> int:
     chosen = list(dict.fromkeys(selection.ops)) or list(ops())
     bounds = bounds_of(options["axes"], chosen)
     seed = random.SystemRandom().randrange(1 << 32) if options["seed"] is None else options["seed"]
+    if any(math.isnan(options[name] or 0) for name in ("seconds", "shrink_seconds")):
+        raise UsageError("--seconds and --shrink-seconds take a number of seconds, not nan")
     seconds = options["seconds"] if options["seconds"] or options["examples"] else _SECONDS
     able, elsewhere = _standing(selection, chosen)
     if not able:

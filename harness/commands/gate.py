@@ -40,6 +40,8 @@ def hold(**options: Any) -> int:
     with contextlib.ExitStack() as stack:
         session = stack.enter_context(opened(selection, options))
         bar = _bar(session, cells, selection, options) if selection.machine != "cpu" else None
+        if bar:  # what a baseline has is awaited, whoever asked for it then
+            cells = [dataclasses.replace(cell, awaited=True) if cell.id in bar.accepted else cell for cell in cells]
         log = stack.enter_context(ResultLog(Path(options["results"]), resume=options["resume"]))
         stack.push(session)  # interrupted, the workers end before the log closes
         rows, _ = sweep(session, log, cells, selection, ledger, options)
@@ -55,8 +57,9 @@ def hold(**options: Any) -> int:
 def _writable(options: dict[str, Any]) -> None:
     """What cannot be written is to show before hours of work. Raises UsageError, for one file under two options too."""
     given = {f"--{name}": Path(options[name]) for name in ("results", "summary", "junitxml") if options[name]}
+    step = os.environ.get("GITHUB_STEP_SUMMARY")
     places: dict[Path, str] = {}
-    for option, path in given.items():
+    for option, path in (*given.items(), *([("$GITHUB_STEP_SUMMARY", Path(step))] if step else [])):
         real = path.resolve()
         if real in places and not real.is_char_device():
             raise UsageError(f"{places[real]} and {option} are both {path}: give each a file of its own")
@@ -64,15 +67,16 @@ def _writable(options: dict[str, Any]) -> None:
     for option, path in given.items():
         if option != "--results":
             write_whole(path, "")
-    if place := os.environ.get("GITHUB_STEP_SUMMARY"):
-        _append(Path(place), "")
+    if step:
+        _append(Path(step), "")
 
 
 def _bar(session: Session, cells: list[Cell], selection: Selection, options: dict[str, Any]) -> Bar:
     """The baselines of the device at hand, before anything runs."""
-    folder = Path(options["baselines"] or os.environ.get("KERNEL_PARITY_BASELINES") or BASELINES)
-    if options["baselines"] and not folder.is_dir():
-        raise UsageError(f"--baselines {folder} is no folder; give one, or leave it out")
+    given = options["baselines"] or os.environ.get("KERNEL_PARITY_BASELINES")
+    folder = Path(given or BASELINES)
+    if given and not folder.is_dir():
+        raise UsageError(f"{'--baselines' if options['baselines'] else '$KERNEL_PARITY_BASELINES'} {folder} is no folder; give one, or leave it out")
     return Bar(accepted_of(folder, session.hello()[0], cells), families_of(selection.cases_dir), cells, all_cells=options["time_all"])
 
 

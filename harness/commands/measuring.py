@@ -45,11 +45,16 @@ def measure(session: Session, bar: Bar, cells: list[Cell], results: dict[str, Re
     timing.name(session, right, results, step)
     _look_again(session, bar, results, step)
     called, shift = bar.called(results)
-    helped = [name for name, one in called.items() if one.word in (FALLBACK, SLOW, CLIFF) and _uneven(bar.cells[name]) and results[name].remedy is None]
+    known = {cell.id for cell in right}
+    helped = [
+        name
+        for name, one in called.items()
+        if name in known and one.word in (FALLBACK, SLOW, CLIFF) and _uneven(bar.cells[name]) and results[name].remedy is None
+    ]
     timing.remedies(session, right, results, helped, runs=runs, step=step)
     fastest = {gap.slow.cell: gap for gap in timing.beside([result for result in results.values() if result.timings])}
-    known = {name: replace(one, remedy=_remedy(bar, results[name], fastest.get(name))) if one.fails else one for name, one in called.items()}
-    return Measured(known, failed, shift, len(sound) - len(right))
+    told = {name: replace(one, remedy=_remedy(bar, results[name], fastest.get(name))) if one.fails else one for name, one in called.items()}
+    return Measured(told, failed, shift, sum(not results[cell.id].timings for cell in sound if not bar.times(cell.id)))
 
 
 def _wanted(bar: Bar, cells: list[Cell], results: Mapping[str, Result], runs: int) -> dict[str, int]:

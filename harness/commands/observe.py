@@ -19,7 +19,10 @@ PLATFORMS = ("cuda", "rocm")
 
 
 def read_trace(*, trace: str, against: str | None, platform: str | None, cases_dir: str | None, as_json: bool) -> int:
-    """Reads and prints; returns the exit code: 1 where generic kernels do what the platform has a fast family for."""
+    """Reads and prints; returns the exit code: 1 where generic kernels do what the platform has a fast family for.
+
+    Raises UsageError, once it has printed, where generic kernels were held against nothing because nothing says which platform it is.
+    """
     families = load_families(cases_folder(cases_dir) / "kernels.toml")
     now = _observed(trace, platform, families)
     then = _observed(against, platform, families) if against else None
@@ -28,6 +31,11 @@ def read_trace(*, trace: str, against: str | None, platform: str | None, cases_d
         click.echo(json.dumps(_told(now, found, then)))
     else:
         click.echo(_shown(now, found, then))
+    generic = [row for row in now.rows if row.family.path == "generic"]
+    if generic and not now.platform:
+        share = 100 * sum(_share(row.us, now) for row in generic)
+        names = ", ".join(row.family.name for row in generic)
+        raise UsageError(f"{trace} names no platform, so {names} ({share:.1f} % of the device time) stand against nothing; give --platform cuda or rocm")
     return 1 if found else 0
 
 

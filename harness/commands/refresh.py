@@ -20,7 +20,7 @@ from harness.contracts import op, ops
 from harness.errors import UsageError, nearest
 from harness.plugins import load_plugins
 from harness.providers import providers
-from harness.selection import Selection, cases_folder, find_cell
+from harness.selection import Selection, awaited, cases_folder, find_cell
 from harness.speed.suite import Timed
 from harness.store import baselines as stored
 from harness.store import ratchet
@@ -65,7 +65,7 @@ def refresh_baselines(**options: Any) -> int:
     outcome = Outcome()
     for mine in rows.values():
         chosen = [row for row in mine if _wanted(row.cell, only)]
-        outcome.objections += ratchet.objections(chosen, ledger) + untimed(chosen)
+        outcome.objections += ratchet.objections(chosen, ledger) + untimed(chosen, _awaited)
     if not outcome.objections:
         place = Path(options["baselines"] or os.environ.get("KERNEL_PARITY_BASELINES") or BASELINES)
         found = _starts(rows, families, only, options["start"])
@@ -206,6 +206,10 @@ def _only(given: Sequence[str]) -> tuple[str, ...]:
         elif name not in families and name not in ops() and not _of_controls(name):
             raise UsageError(f"--only {name}: no family, op or cell; nearest: {', '.join(nearest(name, [*families, *ops()]))}")
     return chosen
+
+
+def _awaited(row: Result) -> bool:
+    return awaited(row.provider, op(row.op).axes.parse(row.case))
 
 
 def _reasons(given: Sequence[str]) -> dict[str, str]:

@@ -86,8 +86,11 @@ class Script:
         self.op, self.provider, self.case, self.platform, self.seed = declared, provider, case, platform, seed
         self.device = "cpu" if platform in ("cpu", "interpret") else "cuda"
         self.semantics = dict(provider.semantics_on(platform))
-        self.x = make_inputs(case, "cpu", seed)  # bit-equal on every device, so no device is needed here
-        self.golden = declared.impl.reference(self.x, self.semantics)
+        try:
+            self.x = make_inputs(case, "cpu", seed)  # bit-equal on every device, so no device is needed here
+            self.golden = declared.impl.reference(self.x, self.semantics)
+        except (RuntimeError, MemoryError) as error:
+            raise UsageError(f"inputs and reference of {case.id} cannot be made here ({str(error).splitlines()[0][:200]}); take a smaller case") from error
         if law := declared.relation(case):
             self.x = _call_of(law, self.x, self.golden, case.relation)
             self.golden = declared.impl.reference(self.x, self.semantics)

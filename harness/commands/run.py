@@ -220,7 +220,7 @@ class Progress:
 
     def __init__(self, total: int) -> None:
         self.total, self.count, self.found = total, 0, 0
-        self._live = sys.stderr.isatty()
+        self._live = bool(sys.stderr and sys.stderr.isatty())  # none where it is closed
         self._last = time.monotonic()
 
     def step(self, verdict: Verdict) -> None:

@@ -134,6 +134,8 @@ def roofline(timed: list[Result]) -> Callable[[Result, float], float | None]:
 def tables(results: list[Result]) -> str:
     """The times with their share of the roofline, steps between neighbours, and providers that are far behind another."""
     timed = [result for result in results if result.timings]
+    if not timed:
+        return "no cell was timed: none of those whose time is asked for (docs/timing.md) passed on the device"
     parts = [report.timed(timed, roofline(timed))]
     parts.append(report.cliffs(steps(timed), {result.cell: result.remedy for result in timed if result.remedy}))
     parts.append(report.gaps(beside(timed)))

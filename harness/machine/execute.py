@@ -219,8 +219,9 @@ class Bench:
         for name in declared.outputs:
             if outputs.get(name) is None and name != declared.outputs[0]:
                 continue
+            expected = golden[name]  # one that the contract leaves out is the contract's mistake
             with reading(f"output {name!r}"):
-                outcome = checks.judge(outputs.get(name), golden[name], confirm)
+                outcome = checks.judge(outputs.get(name), expected, confirm)
             if not math.isnan(outcome.error):
                 result.errors[name] = plain(outcome.error)
             if outcome.figures:

@@ -106,7 +106,8 @@ class Stopwatch:
         """The input sets of a case, made once for all its providers: what is timed has been judged, and leaves its inputs as they are."""
         key = (case.op, case.id, seed)
         if self._inputs[0] != key:
-            self._inputs = None, []  # the old ones make room first
+            self._inputs = None, []  # the old ones make room first, and the private memory of their graphs, which nothing else takes back
+            torch.cuda.empty_cache()
             inputs = [make_inputs(case, self._bench.device.string, seed)]
             if sum(tensor.nbytes for _, tensor in inputs[0].tensors()) * _SETS <= _SET_BYTES:
                 inputs += [_twin(inputs[0]) for _ in range(_SETS - 1)]

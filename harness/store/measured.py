@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -51,12 +51,18 @@ def newest(results: Iterable[Result]) -> list[Result]:
     return list({result.cell: result for result in results}.values())
 
 
-def untimed(rows: Sequence[Result]) -> list[str]:
-    """A line for each cell that was to be timed and was not, where others were: it is not gone, the run was broken off."""
+def untimed(rows: Sequence[Result], awaited: Callable[[Result], bool]) -> list[str]:
+    """A line for each cell that was to be timed and was not, where others were: it is not gone, the run was broken off. `awaited`: whether
+    somebody waits for the time of a row whose provider nobody named; where one of a provider's rows was timed, somebody did name it."""
     if not any(row.timings for row in rows):
         return []
+    named = {row.provider for row in rows if row.timings}
     direct = [row for row in rows if row.status == "pass" and row.evidence == "measured" and row.values.get("relation", "direct") == "direct"]
-    return [f"{row.cell} passed and was not timed: the run was broken off; go on with run --timing --resume" for row in direct if not row.timings]
+    return [
+        f"{row.cell} passed and was not timed: the run was broken off; go on with run --timing --resume"
+        for row in direct
+        if not row.timings and (row.provider in named or awaited(row))
+    ]
 
 
 def by_start(rows: Sequence[Result], place: str, families: Families, start: str = "") -> list[Measured]:

@@ -76,6 +76,7 @@ def plain(value: Figure) -> Figure:
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Result)
+_BEGINS = b'{"cell":'  # every line
 
 
 def encode(result: Result) -> bytes:
@@ -107,7 +108,12 @@ class ResultLog:
                 self._file.close()
                 raise UsageError(f"another run is writing to {path}; wait for it, or give another file with --results")
             if alone:
-                self._file.truncate(_end_of_whole_lines(path.read_bytes()) if resume else 0)
+                kept = path.read_bytes() if resume else b""
+                whole = _end_of_whole_lines(kept)
+                if kept and not whole and not kept.startswith(_BEGINS[: len(kept)]):
+                    self._file.close()
+                    raise UsageError(f"{path} holds no results to go on from; give another file, or leave out --resume, which starts it afresh")
+                self._file.truncate(whole)
         except OSError as error:
             raise UsageError(f"cannot write results to {path}: {error.strerror}; give a writable path with --results") from error
 
