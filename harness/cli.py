@@ -3,7 +3,6 @@ module of their own, as `cli_offline` has them."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import sys
@@ -178,8 +177,15 @@ for _command in (bisect, codegen, export, gate, observe, power, refresh, routes,
 
 def _say(line: str) -> None:
     """A last line on stderr: where it cannot be written the exit code says it alone."""
-    with contextlib.suppress(OSError):
+    try:
         click.echo(line, err=True)
+    except OSError:
+        _give_up(2)
+
+
+def _give_up(output: int) -> None:
+    """Sends the rest of an output nowhere: what is still buffered would fail once more at exit, with an exit code of its own."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output)
 
 
 def main() -> None:
@@ -206,8 +212,8 @@ def main() -> None:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             _say(f"kernel-parity: {error}; make room where the output goes; finished results are kept")
-            for output in (1, 2):  # what is still buffered would fail once more at exit, with its own code
-                os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+            _give_up(1)
+            _give_up(2)
             sys.exit(HarnessError.exit_code)
         import traceback
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -268,5 +269,6 @@ def test_run_prints_results_with_their_verdict_as_json(typed):
 @pytest.mark.parametrize(("arguments", "code"), [(["run", "--preset", "nope"], 2), (["run", "--op", "merge_state", "--provider", "torch_eager"], 3)])
 def test_a_full_stderr_is_no_finding(tmp_path, arguments, code):
     with open("/dev/full", "w") as full:
-        ended = subprocess.run([sys.executable, "-m", "harness", *arguments], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=full)
+        buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        ended = subprocess.run([sys.executable, "-m", "harness", *arguments], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=full, env=buffered)
     assert ended.returncode == code
