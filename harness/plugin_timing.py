@@ -82,9 +82,8 @@ class TimedCells:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The tables of `run --timing`."""
-        timed = [result for result in self.results.values() if result.timings]
         terminalreporter.section("times")
-        terminalreporter.write_line(timing.tables(timed))
+        terminalreporter.write_line(timing.tables(list(self.results.values())))
 
 
 def _timed(name: str) -> str:

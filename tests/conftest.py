@@ -6,6 +6,7 @@ import signal
 import sys
 
 import pytest
+from clockwork import Clockwork
 from hypothesis import settings
 from timed_logs import DEVICE, H200
 
@@ -18,6 +19,13 @@ settings.load_profile("patient")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what it leaves in the background; what tests interrupt would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    device = Clockwork()
+    device.install(monkeypatch)
+    return device
 
 
 @pytest.fixture

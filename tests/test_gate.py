@@ -142,7 +142,6 @@ def test_on_a_device_with_baselines_the_rest_is_timed_when_asked(gate, tmp_path)
 
 
 def test_what_the_baseline_has_is_timed_though_nobody_else_waits_for_it(gate, monkeypatch):
-    """And what was timed once needs no remedy tried where it is not asked for tonight."""
     monkeypatch.setattr("harness.selection.awaited", lambda provider, case, named=False: False)
     code, out, err, _ = gate()
     assert code == 0, out + err

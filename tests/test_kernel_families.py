@@ -10,6 +10,8 @@ from harness.store.families import load_families
 
 FAMILIES = load_families(DEFAULT_CASES / "kernels.toml")
 SHOWN = {
+    "[CUDA memcpy Host-to-Device]": "torch-elementwise",
+    "[CUDA memset]": "torch-elementwise",
     "_fwd_kernel": "triton-extend",
     "_fwd_grouped_kernel_stage1": "triton-decode",
     "_fwd_kernel_stage2": "triton-decode-reduce",

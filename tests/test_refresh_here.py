@@ -1,10 +1,10 @@
-"""`kernel-parity refresh` with runs of its own, on a device that is described."""
+"""`kernel-parity refresh` with runs of its own, on a device that is described, and what of a run need not be timed."""
 
 from __future__ import annotations
 
 import pytest
 from clockwork import Clockwork
-from timed_logs import H200
+from timed_logs import H200, log, result
 
 from harness.contracts import op
 from harness.machine.execute import Bench
@@ -127,3 +127,16 @@ def test_a_call_that_fails_only_when_it_is_timed_stops_it_from_the_log_too(descr
     assert (code, "merge_state[described-t5-h2-d16-fp32] ended with crash" in out) == (1, True)
     runs = {row.case: len(row.timings) for row in read(tmp_path / "results-baseline.jsonl") if row.timings}
     assert list(runs.values()) == [3, 3, 1], "the run before it is kept"
+
+
+def test_what_nobody_waits_for_need_not_be_timed(refresh, tmp_path):
+    """Plain PyTorch, and draws that a judge counts; another row without times means that the run was broken off."""
+    plain = result("mla_decode[torch_eager-b32-h12-s4096-pg64-bf16]")
+    many, few = result("sample[flashinfer-b4-v1000-n20000]"), result("sample[flashinfer-b4-v1000]")
+    assert refresh("--results", log(tmp_path / "x.jsonl", plain, many))[0] == 0
+    code, out, _ = refresh("--results", log(tmp_path / "y.jsonl", plain, many, few))
+    assert code == 1
+    assert f"{few.cell} passed and was not timed" in out
+    assert "torch_eager" not in out
+    named = result("mla_decode[torch_eager-b32-h16-s4096-pg64-bf16]", 95.0)
+    assert f"{plain.cell} passed and was not timed" in refresh("--results", log(tmp_path / "z.jsonl", plain, named))[1]

@@ -40,8 +40,6 @@ def hold(**options: Any) -> int:
     with contextlib.ExitStack() as stack:
         session = stack.enter_context(opened(selection, options))
         bar = _bar(session, cells, selection, options) if selection.machine != "cpu" else None
-        if bar:  # what a baseline has is awaited, whoever asked for it then
-            cells = [dataclasses.replace(cell, awaited=True) if cell.id in bar.accepted else cell for cell in cells]
         log = stack.enter_context(ResultLog(Path(options["results"]), resume=options["resume"]))
         stack.push(session)  # interrupted, the workers end before the log closes
         rows, _ = sweep(session, log, cells, selection, ledger, options)

@@ -31,8 +31,7 @@ def read_trace(*, trace: str, against: str | None, platform: str | None, cases_d
         click.echo(json.dumps(_told(now, found, then)))
     else:
         click.echo(_shown(now, found, then))
-    generic = [row for row in now.rows if row.family.path == "generic"]
-    if generic and not now.platform:
+    if not now.platform and (generic := now.on_generic_paths()):
         share = 100 * sum(_share(row.us, now) for row in generic)
         names = ", ".join(row.family.name for row in generic)
         raise UsageError(f"{trace} names no platform, so {names} ({share:.1f} % of the device time) stand against nothing; give --platform cuda or rocm")

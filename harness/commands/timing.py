@@ -29,20 +29,14 @@ def refuse_without_device(machine: str, option: str = "--timing") -> None:
 
 
 def timeable(cells: list[Cell], results: dict[str, Result], runs: int) -> list[list[Cell]]:
-    """The cells that each run still has to time: those that passed on a device in one plain call, and have fewer runs yet."""
-    sound = [cell for cell in cells if cell.id in results and right(cell, results[cell.id])]
+    """The cells that each run still has to time: those awaited that passed on a device in one plain call, and have fewer runs yet."""
+    sound = [cell for cell in cells if cell.awaited and cell.id in results and right(cell, results[cell.id])]
     return [[cell for cell in sound if len(results[cell.id].timings) <= run] for run in range(runs)]
 
 
 def right(cell: Cell, result: Result) -> bool:
-    """Whether the cell passed on a device in one plain call, and is worth timing."""
-    return (
-        cell.case is not None
-        and cell.awaited
-        and result.status == "pass"
-        and result.evidence == "measured"
-        and result.values.get("relation", "direct") == "direct"
-    )
+    """Whether the cell passed on a device in one plain call."""
+    return cell.case is not None and result.status == "pass" and result.evidence == "measured" and result.values.get("relation", "direct") == "direct"
 
 
 def take(session: Session, cells: list[Cell], results: dict[str, Result], *, runs: int, step: Step, devices: int = 1) -> list[Result]:

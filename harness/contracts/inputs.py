@@ -125,9 +125,9 @@ class Inputs:
                 yield name, torch.cat([part.reshape(-1) for part in value])
 
     def copy_with(self, **fields: Any) -> Inputs:
-        """The same inputs with some fields replaced (shallow)."""
+        """The same inputs with some fields replaced: shallow, but for lists, which a call may empty."""
         clone = object.__new__(type(self))
-        clone.__dict__.update(self.__dict__)
+        clone.__dict__.update({name: list(value) if isinstance(value, list) else value for name, value in vars(self).items()})
         clone.__dict__.update(fields)
         return clone
 

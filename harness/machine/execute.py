@@ -172,8 +172,7 @@ class Bench:
         self, declared: Op, x: Inputs, provider: Provider, scratch: Scratch, shares: Shares, *, seed: int | None, launch: Launch = plainly
     ) -> dict[str, Any]:
         """One call of the provider, made anew, in guarded memory: its outputs by name. `seed` None: torch's generator goes on."""
-        lists = {name: list(value) for name, value in vars(x).items() if isinstance(value, list)}
-        mine = x.copy_with(**lists, **{name: scratch.copy(getattr(x, name)) for name in declared.mutates})
+        mine = x.copy_with(**{name: scratch.copy(getattr(x, name)) for name in declared.mutates})
         made = provider.make()
         if seed is not None:
             torch.manual_seed(seed)

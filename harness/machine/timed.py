@@ -41,8 +41,7 @@ class Ready:
     def __init__(self, declared: Op, x: Inputs, provider: Provider, device: Device) -> None:
         scratch = Scratch(device.string)
         self._changed = [(scratch.copy(getattr(x, name)), getattr(x, name)) for name in declared.mutates]
-        lists = {name: list(value) for name, value in vars(x).items() if isinstance(value, list)}
-        mine = x.copy_with(**lists, **{name: copy for name, (copy, _) in zip(declared.mutates, self._changed, strict=True)})
+        mine = x.copy_with(**{name: copy for name, (copy, _) in zip(declared.mutates, self._changed, strict=True)})
         law = declared.relation(x.case)
         made = Padded(declared, law, provider.make()) if law else provider.make()
         began = time.perf_counter()

@@ -37,11 +37,15 @@ class Observed:
         """Share of the device time in kernels of a known family."""
         return sum(row.us for row in self.rows) / self.us if self.us else 0.0
 
+    def on_generic_paths(self) -> list[Row]:
+        """Rows of generic kernels, whether or not the platform has others."""
+        return [row for row in self.rows if row.family.path == "generic"]
+
     def generic(self, families: Families) -> list[tuple[Row, list[str]]]:
         """Rows on a generic path where the platform has fast families for the same thing, with their names."""
         found = []
-        for row in self.rows:
-            if row.family.path == "generic" and self.platform:
+        for row in self.on_generic_paths():
+            if self.platform:
                 does = _INSTEAD.get(row.family.does, (row.family.does,))
                 fast = [family.name for one in does for family in families.fast_for(one, self.platform)]
                 if fast:
